@@ -5,14 +5,15 @@ import json
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline.delta.checkpoint import (
+from sqlqueue_spark.pipeline.delta.delta_writer import (
     Recorded,
+    batch_in,
     check_start,
     check_written,
     mark_in,
     marked,
+    restored_to,
 )
-from sqlqueue_spark.pipeline.delta.delta_writer import batch_in, restored_to
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint
 
 OURS, THEIRS = "a" * 64, "b" * 64

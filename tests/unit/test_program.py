@@ -21,7 +21,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import ArchiveOptions, DeltaOptions
 from sqlqueue_spark.pipeline.declared import jobs
-from sqlqueue_spark.pipeline.delta.checkpoint import with_checkpoint
+from sqlqueue_spark.pipeline.delta.delta_stream import with_checkpoint
 from sqlqueue_spark.pipeline.running import program
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from tests.support.installing import OF_SPARK

@@ -17,8 +17,13 @@ from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, check_transform, transformed
 from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archive_until_stopped
-from sqlqueue_spark.pipeline.delta.checkpoint import CHECKPOINT, with_checkpoint
-from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, check_mode, drain_until_stopped
+from sqlqueue_spark.pipeline.delta.delta_stream import (
+    CHECKPOINT,
+    DeltaOptions,
+    check_mode,
+    drain_until_stopped,
+    with_checkpoint,
+)
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.program import Flag, Job, Run, Sections
 from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SourceOptions
-from sqlqueue_spark.options.fields import option
+from sqlqueue_spark.options.fields import option, said
 from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta, is_reachable
@@ -20,6 +20,10 @@ from sqlqueue_spark.plain_text import logger, plain
 
 log = logger(__name__)
 
+#: The folder of the checkpoint within the table's, unless one is named. Delta leaves folders alone whose
+#: names begin with an underscore: it never takes their files for the table's, and VACUUM keeps them.
+#: https://docs.delta.io/latest/delta-streaming.html
+CHECKPOINT = "_checkpoints"
 #: The characters of a message that could steer a terminal.
 _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
@@ -28,6 +32,14 @@ _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 class DeltaOptions(JobOptions):
     path: str = option("Folder of the Delta table (--into).")
     checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.")
+
+
+def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:
+    """The options of [delta], with a checkpoint in the table's folder if they name none."""
+    path = said(delta, "path")
+    if path is None or said(delta, "checkpoint") is not None:
+        return dict(delta)
+    return {**delta, "checkpoint": f"{path.rstrip('/')}/{CHECKPOINT}"}
 
 
 def check_mode(source: Mapping[str, str], *others: str) -> SourceOptions:
@@ -49,7 +61,7 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
     """Start writing a stream into a Delta table, exactly once.
 
     A batch that Spark repeats is not written again, and a checkpoint that has gone back is refused: see
-    :mod:`sqlqueue_spark.pipeline.delta.checkpoint`. Through Spark Connect, and where Delta Lake is not the
+    :mod:`sqlqueue_spark.pipeline.delta.delta_writer`. Through Spark Connect, and where Delta Lake is not the
     open one, we cannot ask Delta; a line in the log then says so.
 
     :param write: how a batch goes into the table: by default all its rows are added.

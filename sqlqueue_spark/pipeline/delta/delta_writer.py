@@ -1,29 +1,31 @@
 """Writes each batch of a stream into a Delta table exactly once; Spark logs no batch that Delta lacks.
 
+Both number the batches of the query: the checkpoint in its folders ``offsets`` (begun) and ``commits``
+(done), Delta in its log, whose commit of a batch holds an action ``txn`` with the query's id and the number.
 Spark's own Delta sink silently skips a batch whose number Delta has. That is right for a replay, and a loss
 where the number is another batch's. Our writer uses the same id and number, and looks at what Delta has under
 them before Spark may log the batch. Of two concurrent transactions of one id Delta lets one fail.
 
-The commit of a batch holds an action ``txn`` with the query's id and the batch's number, as Spark's own Delta
-sink writes it. Files are read through the JVM, so any store works that Spark can reach.
+A checkpoint can go back: it is restored from a backup or copied, or its newest files are lost. Then Spark
+gives new messages numbers that Delta has: Delta would skip them, Spark would log them, the source would
+delete them. So the newest batch of Delta must be one that the checkpoint has begun.
+
+Two streams on copies of one checkpoint count alike. So each commit has a *mark*, a digest of what the
+checkpoint's ``offsets`` say of its batch. A replay has it too. Files are read through the JVM, so any store
+works that Spark can reach.
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sqlqueue_spark.pipeline.delta.checkpoint import (
-    Recorded,
-    check_start,
-    check_written,
-    mark_in,
-    marked,
-    put_back,
-)
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint, Files
 from sqlqueue_spark.spark.error_boundary import end_if_stopped
 
@@ -31,8 +33,18 @@ from sqlqueue_spark.spark.error_boundary import end_if_stopped
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 #: Delta's error when another program has committed a batch of this query while we wrote one.
 _CONFLICT = "ConcurrentTransactionException"
+_MARK = re.compile(r"\bsqlqueue offsets=([0-9a-f]{64})\b")
+_NEW_FOLDER = "it loses nothing, and only rows of the last batch that a crash left in the queue come twice"
 #: Writes a frame into the table of a path; the mapping holds Delta's options that make it exactly once.
 Write = Callable[[DataFrame, str, Mapping[str, str]], None]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The newest batch that a Delta table has of a query, and its mark, if the commit has one."""
+
+    batch: int
+    mark: str | None
 
 
 def append(df: DataFrame, table: str, once: Mapping[str, str]) -> None:
@@ -102,7 +114,11 @@ class DeltaWriter:
                 return None
             if (found := batch_in(commit, query_id)) is not None:
                 if oldest < version:
-                    raise put_back(self._path, found)
+                    raise ConfigurationError(
+                        f"Batch {found.batch} is not logged and its messages stay in the queue, because the "
+                        f"Delta table {self._path} was put back to a version without it, and Delta would not "
+                        f"write it again; give this stream a new folder: {_NEW_FOLDER}."
+                    )
                 return found
             oldest = min(oldest, restored_to(commit, version))
         return None
@@ -111,6 +127,58 @@ class DeltaWriter:
         delta_log = self._jvm.org.apache.spark.sql.delta.DeltaLog
         both = delta_log.forTableWithSnapshot(self._spark._jsparkSession, self._path)  # noqa: SLF001
         return both.productElement(0), both.productElement(1)
+
+
+def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
+    """Refuse to start a query if Delta would drop its messages.
+
+    :param known: the newest batch that the table has of the checkpoint's query.
+    :raises ConfigurationError: the checkpoint has gone back, or has lost its file ``metadata``.
+    """
+    if checkpoint.query_id is None and checkpoint.begun is not None:
+        raise ConfigurationError(
+            f"The checkpoint {checkpoint.folder} has no file metadata that names its query, so it is "
+            f"not known which of its batches the Delta table {table} has; put the file back, or give a new "
+            f"folder: {_NEW_FOLDER}."
+        )
+    if known is not None and (checkpoint.begun is None or known > checkpoint.begun):
+        newest = "no batch" if checkpoint.begun is None else f"batch {checkpoint.begun}"
+        raise ConfigurationError(
+            f"The checkpoint {checkpoint.folder} has gone back: its newest is {newest}, but the Delta table "
+            f"{table} has batch {known} of its query and would drop new messages under the numbers that it "
+            f"has; give the newest checkpoint, or a new folder: {_NEW_FOLDER}."
+        )
+
+
+def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Recorded | None) -> None:
+    """Check, before Spark logs a batch, that Delta has this batch, and not another one of the same number.
+
+    :param checkpoint: the checkpoint as it was before the start.
+    :param found: what the table has of the query now; None where it no longer keeps the commit.
+    :raises ConfigurationError: the table has another stream's batch.
+    """
+    if found == own:
+        return
+    unmarked = found is None or found == Recorded(own.batch, None)
+    if unmarked and own.batch == checkpoint.pending:
+        return  # a version that left no mark wrote it, or it was written long ago
+    has = "it" if found is None or found.batch == own.batch else f"batch {found.batch} of this query"
+    raise ConfigurationError(
+        f"Batch {own.batch} is not logged and its messages stay in the queue, because the Delta table "
+        f"{table} has {has} from another stream, which runs on a copy of the checkpoint {checkpoint.folder}; "
+        f"give this stream a new folder: {_NEW_FOLDER}."
+    )
+
+
+def marked(digest: str, by_user: str | None = None) -> str:
+    """What to write into a commit's ``userMetadata``: the mark, behind what the user's settings say."""
+    return f"{by_user} sqlqueue offsets={digest}" if by_user else f"sqlqueue offsets={digest}"
+
+
+def mark_in(user_metadata: str | None) -> str | None:
+    """The digest in a commit's ``userMetadata``, if it has one."""
+    found = _MARK.search(user_metadata or "")
+    return found[1] if found else None
 
 
 def batch_in(commit: str, query_id: str) -> Recorded | None:
