@@ -111,18 +111,17 @@ def restore(
         read = _body if draft is not None else partial(_row, admin=admin, stopping=stopping)
         if given.again:
             _check(given, read, checked)
-        sent.lines = given.skip
-        try:
-            for chunk in _chunks(_messages(given, read)):
-                with _told(chunk, given, sent, queue) as rows, admin.changing():
-                    rows += [*inserted([each.message for each in chunk])]  # all, or none
-                    fail_points.step(fail_points.LINES_INSERTED)
-                sent.messages += len(chunk)
-                sent.lines = chunk[-1].number
-                fail_points.step(fail_points.LINES_COMMITTED)
-                progress(len(chunk))
-        except NoMessage as refused:
-            raise ConfigurationError(f"{refused}. {_before(sent.lines)}") from refused
+        sent.lines, refused = given.skip, list[NoMessage]()
+        lines = _messages(given, read, refused)
+        for chunk in portions(lines, lambda each: each.size, CHUNK, _CHUNK_BYTES):
+            with _told(chunk, given, sent, queue) as rows, admin.changing():
+                rows += [*inserted([each.message for each in chunk])]  # all, or none
+                fail_points.step(fail_points.LINES_INSERTED)
+            sent.messages += len(chunk)
+            sent.lines = chunk[-1].number
+            fail_points.step(fail_points.LINES_COMMITTED)
+            progress(len(chunk))
+        _check_all_read(refused, sent.lines)
     return sent
 
 
@@ -185,18 +184,23 @@ def _before(lines: int) -> str:
 
 
 def _check(given: Input, read: Callable[[bytes], StoredMessage], checked: Progress) -> None:
-    begin = given.source.tell()
-    lines = _messages(given, read)
-    try:
-        while some := sum(1 for _ in islice(lines, _CHECKED_LINES)):
-            checked(some)
-    except NoMessage as refused:
-        raise ConfigurationError(f"{refused}. {_before(0)}") from refused
+    begin, refused = given.source.tell(), list[NoMessage]()
+    lines = _messages(given, read, refused)
+    while some := sum(1 for _ in islice(lines, _CHECKED_LINES)):
+        checked(some)
+    _check_all_read(refused, sent=0)
     given.source.seek(begin)
 
 
-def _messages(given: Input, read: Callable[[bytes], StoredMessage]) -> Iterator[_Line]:
-    """Yield the message of each line, but skipped and empty ones; a line that is none raises NoMessage.
+def _check_all_read(refused: list[NoMessage], sent: int) -> None:
+    for why in refused:
+        raise ConfigurationError(f"{why}. {_before(sent)}") from why
+
+
+def _messages(
+    given: Input, read: Callable[[bytes], StoredMessage], refused: list[NoMessage]
+) -> Iterator[_Line]:
+    """Yield the message of each line, but skipped and empty ones, up to one that is none and is ``refused``.
 
     An interrupted ``errors discard`` may have written a row twice, which differs in its last field alone.
     """
@@ -211,25 +215,11 @@ def _messages(given: Input, read: Callable[[bytes], StoredMessage]) -> Iterator[
         try:
             message = read(line)
         except NoMessage as why:
-            raise NoMessage(f"Line {number} of {given.name} is no message: {why}") from why
+            refused.append(NoMessage(f"Line {number} of {given.name} is no message: {why}"))
+            return
         yield _Line(number, len(line), message)
     if number < given.skip:
         raise ConfigurationError(
             f"There are only {number:,} lines in {given.name}, so that --skip {given.skip} leaves "
             "none; correct the number."
         )
-
-
-def _chunks(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
-    """Yield the lines of each transaction; those before a refused line first, then raise the refusal."""
-    refused: list[NoMessage] = []
-
-    def accepted() -> Iterator[_Line]:
-        try:
-            yield from lines
-        except NoMessage as error:
-            refused.append(error)
-
-    yield from portions(accepted(), lambda each: each.size, CHUNK, _CHUNK_BYTES)
-    for each in refused:
-        raise each

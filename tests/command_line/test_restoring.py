@@ -5,7 +5,6 @@ row for row, byte for byte.
 import io
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import UUID
 
 import psycopg
@@ -16,8 +15,8 @@ from hypothesis import strategies as st
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import queue_restore
-from sqlqueue_spark.administration.message_lines import from_line
 from sqlqueue_spark.cli import main
+from sqlqueue_spark.options import ConnectionOptions
 from tests.support import dotnet
 from tests.support.messages import body, headers, row_id
 
@@ -170,14 +169,12 @@ def test_many_lines_go_out_in_chunks(postgresql, both, tmp_path, monkeypatch):
 
 def test_large_lines_go_out_in_small_chunks(postgresql, both, monkeypatch):
     monkeypatch.setattr(queue_restore, "_CHUNK_BYTES", 1_000)
-    given = queue_restore.Input(source=Path("/dev/null").open("rb"), name="it", again=False)  # noqa: SIM115
-    lines = [line(body="x" * size).encode() for size in (100, 700, 700, 5_000, 100)]
-    messages = (
-        queue_restore._Line(number, len(each), from_line(each)) for number, each in enumerate(lines, 1)
-    )
-    chunks = [(each[0].number, each[-1].number) for each in queue_restore._chunks(messages)]
-    assert chunks == [(1, 2), (3, 3), (4, 4), (5, 5)]
-    given.source.close()
+    lines = "".join(f"{line(body='x' * size)}\n" for size in (100, 700, 700, 5_000, 100))
+    given = queue_restore.Input(source=Pipe(lines.encode()), name="it", again=False)
+    told: list[int] = []
+    options = ConnectionOptions.parse({"url": postgresql.url})
+    sent = queue_restore.restore(options, "copy", given, progress=told.append)
+    assert (told, sent) == ([2, 1, 1, 1], queue_restore.Restored(messages=5, lines=5))
 
 
 def test_a_file_with_a_line_that_is_no_message_is_not_begun(postgresql, both, tmp_path):
