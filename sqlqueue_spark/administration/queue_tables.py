@@ -9,8 +9,8 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Unpack
+from datetime import timedelta
+from typing import Unpack
 
 from sqlqueue_spark.administration import Progress, sample_messages, untold
 from sqlqueue_spark.engines.open_connection import Target, connect
@@ -38,9 +38,6 @@ from sqlqueue_spark.tables.queue_admin import Index, Length, QueueAdmin
 from sqlqueue_spark.tables.queue_table import Column
 from sqlqueue_spark.tables.rights import Rights
 
-if TYPE_CHECKING:
-    from sqlqueue_spark.send.compose.chunk import Composed
-
 #: Default size of the messages of a load, as measured in the field.
 MESSAGE_BYTES = 700
 
@@ -52,8 +49,6 @@ _INSERTS_A_SECOND = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """Columns, indexes and settings of a table, the rights of this login, and the findings."""
-
     queue: str
     columns: list[Column]
     indexes: list[Index]
@@ -153,28 +148,31 @@ def filled(
     """Return the rows (:data:`OUTGOING`) of messages, in parts, with their ids."""
     headers = draft.headers
     full = {name: _full_address(options, admin, headers[name]) for name in _ADDRESSES if headers.get(name)}
-    made = completed(options, queue, replace(draft, headers={**headers, **full}), bodies)
-    ttl_ms = milliseconds(draft.ttl)
-    return [
-        (replaced(each.rows(range(len(each))), ttl_ms=pa.array([ttl_ms] * len(each), pa.int64())), each.ids)
-        for each in made
-    ]
+    text = format_headers({**headers, **full})
+    return [*completed(options, queue, draft, [text] * len(bodies), bodies)]
 
 
 def completed(
-    options: ConnectionOptions, queue: str, draft: Draft, bodies: Sequence[bytes | None]
-) -> Iterator[Composed]:
-    """Yield messages with the standard headers, completed as a sink does it, in parts."""
+    options: ConnectionOptions,
+    queue: str,
+    draft: Draft,
+    headers: Sequence[str],
+    bodies: Sequence[bytes | None],
+) -> Iterator[tuple[pa.RecordBatch, Sequence[str]]]:
+    """Yield messages as :func:`filled`, with the standard headers that they lack, as a sink fills them in."""
     from sqlqueue_spark.send.compose.database_of_address import Places
     from sqlqueue_spark.send.compose.frame_columns import FrameColumns
     from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
-    headers = [format_headers(draft.headers)] * len(bodies)
     given = {"Headers": headers, "Body": pa.array(bodies, pa.binary())}
     columns = FrameColumns(names={name: name for name in given})
     builder = MessageBuilder(columns=columns, options=sink, places=Places(sink, sink), kept=ONE_HOP)
-    return (each.sends for each in builder.compose([pa.RecordBatch.from_pydict(given)]))
+    ttl_ms = milliseconds(draft.ttl)
+    for chunk in builder.compose([pa.RecordBatch.from_pydict(given)]):
+        made = chunk.sends
+        lasts = pa.array([ttl_ms] * len(made), pa.int64())
+        yield replaced(made.rows(range(len(made))), ttl_ms=lasts), made.ids
 
 
 def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:
@@ -201,7 +199,6 @@ def send_load(
     :param size: bytes of headers and body of each message, about.
     :param rate: messages a second, steadily; None is as fast as possible.
     """
-    ttl_ms = milliseconds(ttl)
     rows = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _INSERTS_A_SECOND) // _INSERTS_A_SECOND))
     with opened(options, queue) as admin:
         reply_to = _full_address(options, admin, sample_messages.REPLY_TO)
@@ -209,13 +206,24 @@ def send_load(
         for first in range(0, count, rows):
             if rate is not None:
                 time.sleep(max(0.0, began + first / rate - time.monotonic()))
-            some = min(rows, count - first)
-            now = datetime.now(UTC)
-            load = sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms)
+            numbers = range(first, min(first + rows, count))
+            load = [*samples(options, queue, numbers, size, reply_to=reply_to, ttl=ttl)]
             with admin.changing():
-                insert(admin.connection, admin.table, load)
-            progress(some)
+                for part in load:
+                    insert(admin.connection, admin.table, part)
+            progress(len(numbers))
         return timedelta(seconds=time.monotonic() - began)
+
+
+def samples(
+    options: ConnectionOptions, queue: str, numbers: range, size: int, *, reply_to: str, ttl: timedelta | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the sample messages of these numbers as rows, in parts; parameters as of :func:`send_load`."""
+    headers = [format_headers(sample_messages.headers(each, reply_to)) for each in numbers]
+    number = iter(numbers)
+    for rows, _ in completed(options, queue, Draft(ttl=ttl), headers, [b""] * len(numbers)):
+        left = (size - len(each) for each in rows["headers"].to_pylist())
+        yield replaced(rows, body=pa.array(map(sample_messages.body, left, number), pa.binary()))
 
 
 def purge(

@@ -13,7 +13,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.administration import queue_tables, sample_messages
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.body import content_types
@@ -86,8 +86,9 @@ def completed(**draft):
     """The row of a message that a person sends."""
     options = ConnectionOptions(url="postgresql://h/d")
     its = queue_tables.Draft(message_type="T", **draft)
-    (message,) = queue_tables.completed(options, "orders", its, [its.body])
-    (row,) = message.rows([0]).to_pylist()
+    headers = json.dumps(its.headers, ensure_ascii=False, separators=(",", ":"))
+    ((rows, _),) = queue_tables.completed(options, "orders", its, [headers], [its.body])
+    (row,) = rows.to_pylist()
     return Outgoing(**row)
 
 
@@ -237,17 +238,23 @@ def test_a_script_holds_values_as_literals():
         script_begin.written_out({})
 
 
+def samples(numbers, size, **more):
+    options, ttl = ConnectionOptions(url="postgresql://h/d"), timedelta(milliseconds=3)
+    parts = queue_tables.samples(options, "orders", numbers, size, ttl=ttl, **more)
+    return [Outgoing(**row) for part in parts for row in part.to_pylist()]
+
+
 def test_messages_of_a_load_have_the_asked_size():
     """Where their headers fit into it."""
-    reply_to = "Shop.Web@[dbo]@[100%]"
+    reply_to, began = "Shop.Web@[dbo]@[100%]", datetime.now(UTC)
     for size in (1, 600, 700, 5_000):
-        made = sample_messages.batch(0, 7, size, now=NOW, ttl_ms=3, reply_to=reply_to)
-        batch = [Outgoing(**row) for row in made.to_pylist()]
+        batch = samples(range(7), size, reply_to=reply_to)
         sizes = {len(row.headers) + len(row.body or b"") for row in batch}
         assert sizes == {size} or (size < 700 and max(sizes) < 700)
         for row in batch:
             headers = json.loads(row.headers)
-            assert headers["NServiceBus.TimeSent"] == "2025-11-20 08:15:30:123456 Z"
+            sent = datetime.strptime(headers["NServiceBus.TimeSent"], "%Y-%m-%d %H:%M:%S:%f %z")
+            assert began <= sent <= datetime.now(UTC)
             assert (
                 headers["NServiceBus.MessageId"] == headers["NServiceBus.CorrelationId"] == row.correlation_id
             )
@@ -256,7 +263,7 @@ def test_messages_of_a_load_have_the_asked_size():
             assert uuid.UUID(bytes=row.id).version == 7
             assert headers["NServiceBus.ReplyToAddress"] == row.reply_to == reply_to
             assert row.ttl_ms == 3
-    assert len(set(sample_messages.batch(0, 1000, 1, now=NOW, reply_to="Shop.Web")["id"].to_pylist())) == 1000
+    assert len({row.id for row in samples(range(1000), 1, reply_to="Shop.Web")}) == 1000
 
 
 def test_derived_ids_are_uuids_of_version_5():
