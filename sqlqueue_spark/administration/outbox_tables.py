@@ -48,7 +48,6 @@ def cleanup(
 
 
 def report(options: ConnectionOptions, endpoint: str) -> Report:
-    """Return how many ids an outbox table holds, how old they are, and how many rows are not dispatched."""
     with _opened(options, endpoint) as outbox, outbox.connection.transaction():
         return Report(outbox=outbox.name, database=database(outbox.connection), found=outbox.report())
 

@@ -60,8 +60,6 @@ class Restored:
 
 
 class _Line(NamedTuple):
-    """The message of a line, the number of the line, and its bytes."""
-
     number: int
     size: int
     message: StoredMessage

@@ -113,7 +113,6 @@ class _Bash(shell_completion.BashComplete):
     source_template = shell_completion.BashComplete.source_template.replace(_WORDS, _LINE)
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the complete words, and the beginning of the word to be completed."""
         line = os.environ["COMP_LINE"]
         words = shell_completion.split_arg_string(line)[1:]
         last = words.pop() if words and not line[-1:].isspace() else ""

@@ -77,7 +77,6 @@ def shown_json(message: Message, row: ErrorRow) -> dict[str, Any]:
 
 
 def shown_text(message: Message, row: ErrorRow) -> Iterator[str]:
-    """Yield the lines of a message in full; a long body is cut."""
     yield f"row {row.row_version}, message {row.message_id}"
     if mark := _mark(row):
         yield f"  {mark}"
@@ -129,7 +128,6 @@ def nothing(queue: str) -> str:
 
 
 def destinations(plan: Retried) -> str:
-    """Say for a question how many messages go into which queue."""
     named = [f"{count:,} into {queue}" for queue, count in plan.went.most_common(_NAMED)]
     more = len(plan.went) - len(named)
     return ", ".join([*named, f"the others into {counted(more, 'more queue')}"] if more else named)

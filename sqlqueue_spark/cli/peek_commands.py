@@ -157,7 +157,6 @@ class _View:
             output.lines(self._table.lines(some))
 
     def _tell_looked(self, *, scanned: bool = False) -> None:
-        """With a filter, say how many rows were read."""
         if not self._selection:
             return
         looked = self._looked

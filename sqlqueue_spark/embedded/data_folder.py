@@ -29,8 +29,6 @@ _MOST = 1 << 20
 
 
 class DataFolder:
-    """The files of a server, by their names."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 

@@ -106,7 +106,6 @@ class KeptServer:
         return self._server.url()
 
     def size(self) -> int:
-        """The bytes of its data."""
         self._check_there()
         walk = os.fwalk(self.folder / _DATABASE)
         return sum(
@@ -133,7 +132,6 @@ class KeptServer:
         return left
 
     def command(self, name: str) -> str:
-        """The command that does something with this server, for a shell."""
         where = "" if self._is_default else f" --folder {shell_word(str(self.folder))}"
         return f"sqlqueue server {name}{where}"
 

@@ -135,6 +135,5 @@ def _network(wanted: list[Host]) -> str:
 
 
 def _rest(first: str, why: str) -> Iterator[Check]:
-    """Yield for each step from this one on that it was not tried."""
     for name in STEPS[STEPS.index(first) :]:
         yield Check(name=name, state=State.OPEN, said=f"not tried: {why}")

@@ -151,7 +151,6 @@ def _driver(engine: Dialect, driver: drivers.NeededDriver, url: str | None, need
 
 
 def _said(command: list[str]) -> str:
-    """Return what a program prints on stdout and stderr."""
     try:
         ended = subprocess.run(
             command, check=False, capture_output=True, text=True, errors="replace", timeout=_SECONDS

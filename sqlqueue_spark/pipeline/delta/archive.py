@@ -123,7 +123,6 @@ def copy_to_delta(
 
 
 def archive_until_stopped(spark: SparkSession, source: Mapping[str, str], options: ArchiveOptions) -> None:
-    """Archive a queue until it is done or stopped, and print how it goes."""
     doing, queue = "taking" if options.take else "copying", SourceOptions.parse(source).title
     click.echo(plain(f"{doing} queue={queue} into={options.path}"))
     if options.take:

@@ -12,8 +12,6 @@ from sqlqueue_spark.options.fields import Bare, Options, option, written
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(Options):
-    """What the section of every job may say."""
-
     available_now: bool = option("Take what is there now and end, instead of running on.", False)
 
 

@@ -304,7 +304,6 @@ def _check_reach(sink: Places) -> None:
 
 
 def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:
-    """Refuse a login that lacks a right of its role, in the open transaction."""
     for finding in of_rights(QueueAdmin(connection, table), rights.held(connection, table), role):
         raise QueueError(f"{finding.message} {' '.join(finding.remedy_sql.split())}")
 
