@@ -158,20 +158,19 @@ def _stretches(found: Sequence[Envelope], meant: Sequence[bool]) -> Iterator[tup
     A stretch ends where its bodies, or those of unselected rows in between, become too large.
     """
     numbers: list[int] = []
-    rows = size = between = passed = 0
+    rows = size = 0
+    new: list[int] = []  # the sizes of the rows behind the last one of the stretch
     for each, wanted in zip(found, meant, strict=True):
-        of_row = _size(each)
+        new.append(_size(each))
         if not wanted:
-            between, passed = between + of_row, passed + 1
             continue
-        if numbers and (between > _PASSED_OVER or size + between + of_row > _BYTES):
+        if numbers and (sum(new[:-1]) > _PASSED_OVER or size + sum(new) > _BYTES):
             yield numbers, rows
             numbers, rows, size = [], 0, 0
-        if numbers:
-            rows, size = rows + passed, size + between
+        if not numbers:
+            new = new[-1:]
         numbers.append(each.row_version)
-        rows, size = rows + 1, size + of_row
-        between = passed = 0
+        rows, size, new = rows + len(new), size + sum(new), []
     if numbers:
         yield numbers, rows
 

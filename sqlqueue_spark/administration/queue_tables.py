@@ -3,8 +3,6 @@
 No function blocks the senders and receivers of a live queue.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -144,7 +142,7 @@ def check(draft: Draft, *, several: bool) -> None:
 
 def filled(
     options: ConnectionOptions, admin: QueueAdmin, queue: str, draft: Draft, bodies: Sequence[bytes | None]
-) -> list[tuple[pa.RecordBatch, Sequence[str]]]:
+) -> "list[tuple[pa.RecordBatch, Sequence[str]]]":
     """Return the rows (:data:`OUTGOING`) of messages, in parts, with their ids."""
     headers = draft.headers
     full = {name: _full_address(options, admin, headers[name]) for name in _ADDRESSES if headers.get(name)}
@@ -158,7 +156,7 @@ def completed(
     draft: Draft,
     headers: Sequence[str],
     bodies: Sequence[bytes | None],
-) -> Iterator[tuple[pa.RecordBatch, Sequence[str]]]:
+) -> "Iterator[tuple[pa.RecordBatch, Sequence[str]]]":
     """Yield messages as :func:`filled`, with the standard headers that they lack, as a sink fills them in."""
     from sqlqueue_spark.send.compose.database_of_address import Places
     from sqlqueue_spark.send.compose.frame_columns import FrameColumns
@@ -217,7 +215,7 @@ def send_load(
 
 def samples(
     options: ConnectionOptions, queue: str, numbers: range, size: int, *, reply_to: str, ttl: timedelta | None
-) -> Iterator[pa.RecordBatch]:
+) -> "Iterator[pa.RecordBatch]":
     """Yield the sample messages of these numbers as rows, in parts; parameters as of :func:`send_load`."""
     headers = [format_headers(sample_messages.headers(each, reply_to)) for each in numbers]
     number = iter(numbers)
