@@ -1,10 +1,10 @@
 """Writes each batch of a stream into a Delta table exactly once; Spark logs no batch that Delta lacks.
 
-Both number the batches of the query: the checkpoint in its folders ``offsets`` (begun) and ``commits``
-(done), Delta in its log, whose commit of a batch holds an action ``txn`` with the query's id and the number.
-Spark's own Delta sink silently skips a batch whose number Delta has. That is right for a replay, and a loss
-where the number is another batch's. Our writer uses the same id and number, and looks at what Delta has under
-them before Spark may log the batch. Of two concurrent transactions of one id Delta lets one fail.
+The checkpoint numbers the batches of a query in its folders ``offsets`` (begun) and ``commits`` (done). Delta
+has the number in its log: the commit of a batch holds an action ``txn`` with it and the query's id. Spark's
+own Delta sink silently skips a batch whose number Delta has. That is right for a replay, and a loss where the
+number is another batch's. Our writer uses the same id and number, and looks at what Delta has under them
+before Spark may log the batch. Of two concurrent transactions of one id Delta lets one fail.
 
 A checkpoint can go back: it is restored from a backup or copied, or its newest files are lost. Then Spark
 gives new messages numbers that Delta has: Delta would skip them, Spark would log them, the source would
@@ -62,7 +62,6 @@ class DeltaWriter:
         self._spark = spark
         self._write_into = write
         self._path = table
-        self._folder = checkpoint
         self._jvm: Any = spark._jvm  # noqa: SLF001 -- the way to Delta's log
         self._files = Files(spark)
         self._before = Checkpoint.of(self._files, checkpoint)
@@ -74,12 +73,11 @@ class DeltaWriter:
 
         :raises ConfigurationError: Delta has another stream's batch of this number.
         """
-        self._query_id = (
-            self._query_id or Checkpoint.of(self._files, self._folder).query_id
-        )  # Spark may have made it since
+        if self._query_id is None:  # Spark has made it since
+            self._query_id = Checkpoint.of(self._files, self._before.folder).query_id
         assert self._query_id is not None, "a query that runs has an id"
         # A digest of what ``offsets`` says of the batch; it never changes.
-        said = self._files.text(f"{self._folder}/offsets/{batch_id}")
+        said = self._files.text(f"{self._before.folder}/offsets/{batch_id}")
         assert said is not None, "Spark logs a batch before it begins"
         own = Recorded(batch_id, hashlib.sha256(said.encode()).hexdigest())
         data = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
