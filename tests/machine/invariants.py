@@ -136,7 +136,9 @@ def check_handled(world: World, query: Query) -> None:
     ledger = world.ledger
     first, second = world.in_table(DESTINATIONS[0]), query.in_second()
     destroyed = ledger.may_be_lost if query.setup.elsewhere else set()
-    excused = query.answered_before | destroyed
+    excused = query.answered_before | destroyed | ledger.passed_on
+    say(query, "passed on and handled", ledger.passed_on & set(first))
+    say(query, "failed though the function did not fail", world.failed_by_us() - ledger.poison)
     say(query, "sent in part", {n for n in first | second if first[n] != second[n]} - excused)
     failed = world.in_table(ERROR)
     both = {n for n in (first | second) & failed if n in ledger.sent}

@@ -15,7 +15,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 from unittest import mock
@@ -25,8 +24,6 @@ import stamina
 
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.messages.header_json import parse_headers
-from sqlqueue_spark.messages.message import RETRIES, STORED_FOR
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import (
     Receiver,
@@ -37,6 +34,8 @@ from sqlqueue_spark.receive import (
 from sqlqueue_spark.receive.claiming import claim_ahead, set_aside
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.reading import slice_reader
+from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.compose.outcome_builder import builder_of
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
@@ -44,6 +43,8 @@ from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch
+from tests.machine import handler
+from tests.machine.handler import Answers
 from tests.machine.world import (
     DELAYED,
     DESTINATIONS,
@@ -54,8 +55,6 @@ from tests.machine.world import (
     World,
     listed,
 )
-from tests.support.outcomes import AT_ONCE, composed_outcomes
-from tests.support.outcomes import frame as outcome_frame
 from tests.support.sending import PLAIN, columns_of, composed
 
 OFFSET_NOT_LOGGED = "offset not logged"
@@ -65,8 +64,6 @@ BATCH_LOGGED = "batch logged"
 OUTCOME = "an outcome"
 #: In the place of a destination, where a message is published: to those who have subscribed.
 EVENT = "an event"
-#: So often a message is tried again later.
-_MOST_RETRIES = 2
 
 #: The addresses to which a message goes; for ``None`` the option ``queue`` says where.
 Route = tuple[str | None, ...]
@@ -492,7 +489,9 @@ class Query:
             return Counter()
         if self.setup.handles:
             first, failed, waiting = (self.world.in_table(name) for name in (DESTINATIONS[0], ERROR, DELAYED))
-            return Counter({(n, OUTCOME): count for n, count in (first + failed + waiting).items()})
+            passed_on = Counter(n for n in self.in_second().elements() if n in self.world.ledger.passed_on)
+            its = first + failed + waiting + passed_on
+            return Counter({(n, OUTCOME): count for n, count in its.items()})
         there = (*DESTINATIONS, ERROR) if self.setup.errors else DESTINATIONS
         return Counter({(n, to): count for to in there for n, count in self.world.in_table(to).items()})
 
@@ -748,16 +747,19 @@ class Query:
         batch = Batch(
             query=f"query {self.checkpoint.query}", number=self.checkpoint.done, attempt=self.process
         )
-        plain = columns_of("EventType") if self.setup.publishes else PLAIN
-        columns = AT_ONCE if self.setup.handles else plain
+        if self.setup.handles:
+            frames = self._outcomes([message for message, _ in rows], found.places)
+            columns = handler.columns_of(given)
+        else:
+            frames = self._frames(rows)
+            columns = columns_of("EventType") if self.setup.publishes else PLAIN
         last = self._last_runs.get(sink)
         run = self._last_runs[sink] = prepare(found, columns, addresses, batch=batch, last=last)
-        frames = (
-            self._outcomes([message for message, _ in rows]) if self.setup.handles else self._frames(rows)
-        )
 
         def make(each: pa.RecordBatch) -> Any:
-            return composed_outcomes(given, found, each) if self.setup.handles else composed(given, each)
+            if not self.setup.handles:
+                return composed(given, each)
+            return builder_of(columns, found.places).compose([each])
 
         if given.transaction_mode == ATOMIC:
             seal(given, [stage(found, make(each)) for each in frames], run)
@@ -766,41 +768,21 @@ class Query:
                 with Sender(found) as sender:
                     sender.send(make(each))
 
-    def _outcomes(self, messages: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+    def _outcomes(self, messages: list[dict[str, Any]], places: Places) -> list[pa.RecordBatch]:
         """What the tasks' functions make of the messages, each time something else."""
         self._tries += 1
-        told = []
-        for message in messages:
-            n = int(message["Body"])
-            if STORED_FOR in message["Headers"]:
-                told.append({**self._received(message), "Outgoing": None, "Failure": None})
-                continue
-            fails, again = (n + self._tries) % 3 == 0, (n + self._tries) % 2 == 0
-            tried = (parse_headers(message["Headers"]) or {}).get(RETRIES, "0")
-            waits = timedelta(hours=1) if again and int(tried) < _MOST_RETRIES else None
-            told.append(
-                {
-                    **self._received(message),
-                    "Outgoing": [{**self._addressed(to), "Body": str(n).encode()} for to in DESTINATIONS],
-                    "Failure": {"ExceptionType": "Machine", "Message": "fails", "RetryAfter": waits}
-                    if fails
-                    else None,
-                }
-            )
-        half = max(1, -(-len(told) // 2))
-        return [outcome_frame(told[at : at + half]) for at in range(0, len(told), half)]
-
-    @staticmethod
-    def _received(message: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "Queue": SOURCES[0],
-            **{name: message[name] for name in ("RowVersion", "Id", "Headers", "Body")},
-        }
-
-    def _addressed(self, to: str) -> dict[str, str]:
-        """Where what an outcome sends goes."""
-        event = self.setup.publishes and to == DESTINATIONS[1]
-        return {"EventType": EVENT_TYPE} if event else {"Destination": to}
+        function = Answers(self._tries, self.setup.publishes)
+        received = [{"Queue": SOURCES[0], **message} for message in messages]
+        half = max(1, -(-len(received) // 2))
+        found = [
+            each
+            for at in range(0, len(received), half)
+            for each in handler.outcomes(function, received[at : at + half], places)
+        ]
+        wrong = {n for each in found for n in handler.misjudged(each, self.world.ledger.passed_on)}
+        if wrong:
+            raise self.broken(f"{listed(wrong)} were taken for what they are not: handled, or not handled")
+        return found
 
     def _frames(self, rows: list[tuple[dict[str, Any], str | None]]) -> list[pa.RecordBatch]:
         """What the two tasks of a sink are given."""
@@ -861,7 +843,13 @@ class Query:
             neighbourHeadroom=self.options.headroom,
             pollInterval="20ms",
             **({"outboxEndpoint": ENDPOINT} if self._asks_outbox(source) else {}),
+            **self._elsewhere(),
         )
+
+    def _elsewhere(self) -> dict[str, str]:
+        """The option by which source and sink know that the second destination is in another database."""
+        to = DESTINATIONS[1]
+        return {f"endpoint.{to}.url": self.world.remotes[to].url} if self.setup.elsewhere else {}
 
     def _asks_outbox(self, source: int) -> bool:
         """Whether a source asks the sink's outbox, which knows nothing of another source's stage."""
@@ -875,11 +863,7 @@ class Query:
             queue=self.options.queue,
             outbox=self.options.outbox,
             endpoint=ENDPOINT,
-            **(
-                {f"endpoint.{DESTINATIONS[1]}.url": self.world.remotes[DESTINATIONS[1]].url}
-                if self.setup.elsewhere
-                else {}
-            ),
+            **self._elsewhere(),
             **({"errorQueue": ERROR} if self.setup.errors or self.setup.handles else {}),
         )
 
@@ -1014,6 +998,7 @@ def protocol() -> Iterator[None]:
         mock.patch.object(queue_table, "LOCKED_MS", 20),
         mock.patch.object(set_aside, "LATER_SECONDS", 1.0),
         mock.patch.object(slice_reader, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
+        handler.in_this_process(),
         stamina.set_testing(True, attempts=2),
     ):
         yield

@@ -11,7 +11,7 @@ from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from tests.machine.query import Crash as Dead
 from tests.machine.query import Options, Query, Way, watching
-from tests.machine.world import DESTINATIONS, ERROR, SOURCES, World, listed
+from tests.machine.world import DESTINATIONS, ERROR, SOURCES, WAYS, World, listed
 
 
 class Step(ABC):
@@ -37,6 +37,10 @@ class Send(Step):
             return None  # the stream ends there
         if self.kind == "put back by ServiceControl" and not (query.setup.handles or query.setup.forwards):
             return None
+        if self.kind == "in transit to its own queue" and not query.setup.handles:
+            return None
+        if self.kind == "in transit to another database" and not query.setup.elsewhere:
+            return None
         lasts = {"expired": "-1 second", "perishable": "1 hour"}.get(self.kind)
         source = _source(self.source, query)
         numbers = world.send(
@@ -44,7 +48,7 @@ class Send(Step):
             self.count,
             lasts=lasts,
             same_id=self.kind == "of one id",
-            in_transit=self.kind == "in transit",
+            on_its_way_to=WAYS.get(self.kind),
             poison=self.kind == "poison",
             retried=self.kind == "put back by ServiceControl",
         )

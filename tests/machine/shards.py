@@ -14,7 +14,7 @@ from tests.machine.forwarding import NOWHERE
 from tests.machine.query import Options, Setup, Way
 from tests.machine.remote import REFUSALS
 from tests.machine.scenario import Scenario
-from tests.machine.world import DESTINATIONS, SOURCES
+from tests.machine.world import DESTINATIONS, SOURCES, WAYS
 from tests.support import death_steps
 
 _COUNT = st.integers(1, 5)
@@ -137,6 +137,10 @@ _STORED_OR_SENT: st.Chance[r.Step] = st.builds(
     f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING)), st.sampled_from(((True, False), (False, True)))
 )
 _BACK: st.Chance[r.Step] = st.builds(r.Send, _COUNT, _SOURCE, st.just("put back by ServiceControl"))
+#: On their way to their own queue, which is no way, or to another database.
+_JUDGED: st.Chance[r.Step] = st.builds(
+    r.Send, _COUNT, _SOURCE, st.sampled_from([each for each in WAYS if each != "in transit"])
+)
 _TRIES_AND_DIES = _faulty(_SENDING, *_DEATHS)
 _ONE_ID: st.Chance[r.Step] = st.builds(r.Send, st.integers(2, 5), _SOURCE, st.just("of one id"))
 _REFUSES: st.Chance[r.Step] = st.builds(f.Refuse, _SOURCE, st.sampled_from(REFUSALS))
@@ -188,6 +192,7 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
         (_SENDS, st.just(r.Replicate()), _PLAIN, _MOVED, _PLAIN, _PLAIN, _PLAIN, st.just(r.FailOver())),
     ),
     "failed": ((_SENDS, _PLAIN, _PLAIN, _RETRIED, _PLAIN), (_SENDS, _PLAIN, _RETRIED, _DIES, _RETRIED)),
+    "judged": ((_JUDGED, _TRIES_AND_DIES, _PLAIN), (_BACK, _TRIES_AND_DIES, _JUDGED, _PLAIN, _RETRIED)),
     "acknowledged": ((_BACK, _TRIES_AND_DIES, _PLAIN, _RETRIED, _PLAIN),),
     "taken_off": ((*_TO_BOTH, _DIES, _TAKEN_OFF, _PLAIN),),
     "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
@@ -473,6 +478,7 @@ def _handling(setup: st.Chance[Setup], restart: st.Chance[r.Step]) -> st.Chance[
         failed=(_RETRIED,),
         ids_of_handled=(_ONE_ID,),
         acknowledged=(_BACK,),
+        judged=(_JUDGED,),
     )
 
 

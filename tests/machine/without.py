@@ -3,14 +3,16 @@
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from unittest import mock
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.handling import received_message
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import offset, receiver
@@ -323,6 +325,28 @@ def outcomes_at_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def messages_of_others() -> Iterator[None]:
+    """A function is called for each message, also for one that is only stored here for another database."""
+
+    def own(*_: object) -> bool:
+        return False
+
+    with mock.patch.object(received_message, "goes_elsewhere", own):
+        yield
+
+
+@contextlib.contextmanager
+def ways_to_the_own_queue() -> Iterator[None]:
+    """No function is called for a message on its way to the queue in which it stands."""
+
+    def on_its_way(headers: Mapping[str, str], *_: object) -> bool:
+        return not {STORED_FOR, STORED_EVENT, FORWARD_DESTINATION}.isdisjoint(headers)
+
+    with mock.patch.object(received_message, "goes_elsewhere", on_its_way):
+        yield
+
+
+@contextlib.contextmanager
 def tables_of_copies() -> Iterator[None]:
     """The outbox knows the copy of an event by its place among the copies,
     not by the table that it goes to.
@@ -365,6 +389,8 @@ FIXES: dict[Fix, str] = {
     outcomes_at_once: "handling",
     rows_that_the_outbox_knows: "handling",
     origins_in_headers: "handling",
+    messages_of_others: "handling",
+    ways_to_the_own_queue: "handling",
     forwarding.waiting_by_an_earlier_try: "forwarding",
     forwarding.origins_of_waiting_messages: "forwarding",
     forwarding.putting_back_at_once: "forwarding",

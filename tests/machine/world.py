@@ -19,7 +19,7 @@ from psycopg import sql
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE, RETRY_ID
+from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, FAILED_QUEUE, RETRY_ID
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables.delayed import DelayedTable
@@ -46,7 +46,13 @@ EVENT_TYPE = "Machine.Event"
 SENDER = "Sales"
 #: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
-_WAY = rf',"NServiceBus.SqlServer.ForwardDestination":"\"public\".\"{ELSEWHERE}\""'
+_WAY = r',"NServiceBus.SqlServer.ForwardDestination":"\"public\".\"{}\""'
+#: Of messages on their way, the queue to which they go.
+WAYS = {
+    "in transit": ELSEWHERE,
+    "in transit to its own queue": SOURCES[0],
+    "in transit to another database": DESTINATIONS[1],
+}
 _ACK_QUEUE = "ServiceControl.Retry.AcknowledgementQueue"
 _RETRIED = f',"{_ACK_QUEUE}":"{ACKNOWLEDGED}","{RETRY_ID}":"{{}}"'
 _INSERT = """
@@ -108,6 +114,8 @@ class Ledger:
     may_double: set[int] = field(default_factory=set)
     #: They are on their way to another queue.
     in_transit: set[int] = field(default_factory=set)
+    #: They are on their way to another database: the sink passes them on.
+    passed_on: set[int] = field(default_factory=set)
     #: Nobody can read their headers.
     poison: set[int] = field(default_factory=set)
     #: A fail-over undid their settling: they are in their source again, as if nobody had received them.
@@ -129,6 +137,7 @@ class Ledger:
             set(self.may_be_lost),
             set(self.may_double),
             set(self.in_transit),
+            set(self.passed_on),
             set(self.poison),
             set(self.came_back),
             set(self.retried),
@@ -266,20 +275,24 @@ class World:
         *,
         lasts: str | None = None,
         same_id: bool = False,
-        in_transit: bool = False,
+        on_its_way_to: str | None = None,
         poison: bool = False,
         retried: bool = False,
     ) -> list[int]:
         """Let others send messages and commit; returns their numbers."""
-        way = _WAY if in_transit else "poison" if poison else _RETRIED if retried else ""
+        way = "poison" if poison else _RETRIED if retried else ""
+        if on_its_way_to is not None:
+            way = _WAY.format(on_its_way_to)
         numbers = self._insert(self.admin, source, count, lasts, same_id, way)[0]
         self.ledger.sent.update(numbers)
         if poison:
             self.ledger.poison.update(numbers)
         if retried:
             self.ledger.retried.update(numbers)
-        if in_transit:
+        if on_its_way_to == ELSEWHERE:
             self.ledger.in_transit.update(numbers)
+        if on_its_way_to == DESTINATIONS[1]:
+            self.ledger.passed_on.update(numbers)
         if lasts == "-1 second":
             self.ledger.stillborn.update(numbers)
         return numbers
@@ -555,6 +568,12 @@ class World:
         """How often ServiceControl was told of each message."""
         text = f"SELECT (headers::json->>'{RETRY_ID}')::int FROM {{}}"
         return Counter(n for (n,) in self._run(self.admin, text, ACKNOWLEDGED))
+
+    def failed_by_us(self) -> set[int]:
+        """The messages in the error queue that failed by an error of the package."""
+        text = f"""SELECT convert_from(body, 'UTF8')::int FROM {{}}
+            WHERE headers::json->>'{EXCEPTION_INFO}ExceptionType' LIKE 'sqlqueue_spark.%'"""
+        return {n for (n,) in self._run(self.admin, text, ERROR)}
 
     def failed_for_others(self) -> set[int]:
         """The messages in the error queue that did not fail for the first source."""
