@@ -4,7 +4,7 @@ from collections import Counter
 
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY
 from tests.machine.query import Query, Way
-from tests.machine.world import DESTINATIONS, ELSEWHERE, ERROR, SOURCES, World, listed
+from tests.machine.world import DESTINATIONS, ELSEWHERE, ERROR, World, listed
 
 #: Once nothing is in its way, a trigger may so often find nothing while rows are free,
 #: and so often it may fail.
@@ -36,7 +36,7 @@ def drain(world: World, query: Query) -> None:
         idle += 1
         if idle == 1:
             world.sleep(_GONE_SECONDS)
-        left = sum(len(world.in_table(source)) for source in SOURCES)
+        left = sum(len(world.in_table(source)) for source in world.sources)
         if not left:
             return
         if idle > _IDLE:

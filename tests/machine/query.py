@@ -13,7 +13,7 @@ import pickle
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
@@ -51,6 +51,7 @@ from tests.machine.world import (
     ENDPOINT,
     ERROR,
     EVENT_TYPE,
+    PATTERN,
     SOURCES,
     World,
     listed,
@@ -112,6 +113,8 @@ class Setup:
     sources: int = 1
     #: Whether one source reads the queues of all.
     joined: bool = False
+    #: Whether that source reads all queues that a pattern matches. They may come and go.
+    pattern: bool = False
     #: Whether the second source is atomic too at first; the core refuses that.
     both_atomic: bool = False
     sinks: int = 1
@@ -151,6 +154,10 @@ class Setup:
         does = "stored and forwarded" if self.forwards else "handled" if self.handles else "sent on"
         return f"{self.options.mode}, {does}{outbox}"
 
+    @property
+    def _read(self) -> str:
+        return " found by a pattern" if self.pattern else " joined in one" if self.joined else ""
+
     def __str__(self) -> str:
         sink = "a sink that knows batches by number"
         if self.handles:
@@ -164,7 +171,7 @@ class Setup:
             errors = ", with an error queue" if self.errors else ""
             sink = f"{self.sinks} sink(s) that send, by turns, to {self.routes}{errors}"
         return (
-            f"{self.options}; {self.sources} source(s){' joined in one' if self.joined else ''}, "
+            f"{self.options}; {self.sources} source(s){self._read}, "
             f"{sink}{', Spark before 4.2' if self.follows else ''}"
         )
 
@@ -298,7 +305,20 @@ class Query:
     def runs(self) -> bool:
         return bool(self._readers)
 
+    @property
+    def sources(self) -> Sequence[str]:
+        """The queues that it reads, by the names that they have now."""
+        return self.world.sources if self.setup.pattern else SOURCES[: self.setup.sources]
+
     # -- what befalls it ---------------------------------------------------------------------------
+
+    def allow_for_rename(self, source: str) -> None:
+        """Allow for a queue that is renamed while a batch of its rows is not settled: they come again.
+
+        An outbox knows them. A stage and a sink that knows batches by number do not.
+        """
+        if self.setup.stores or self.options.mode == ATOMIC:
+            self.world.ledger.may_double |= set(self.world.in_table(source)) & self.seen()
 
     def lose_locks(self) -> None:
         """Allow for an injected death or cut: others may take what the process has read and
@@ -312,7 +332,7 @@ class Query:
     def _held(self) -> set[int]:
         """The messages whose rows the process holds."""
         pids = [wire.pid for wire in self.world.network.of(self.process) if wire.busy]
-        sources = SOURCES[: self.setup.sources] if pids else ()
+        sources = self.sources if pids else ()
         return {n for source in sources for n in self.world.held_by(source, pids)}
 
     def crash(self, *, noticed: bool = True) -> None:
@@ -404,7 +424,7 @@ class Query:
         self._past += 1
 
     def _allow_again(self) -> None:
-        for source in SOURCES:
+        for source in self.world.sources:
             self.world.ledger.may_double |= set(self.world.in_table(source)) & self.seen()
 
     def seen(self) -> set[int]:
@@ -427,7 +447,7 @@ class Query:
             n for (_, batch), numbers in self.others.items() if batch >= saved.done for n in numbers
         }
         again = self.seen() if self.setup.stores or NO_OUTBOX in self.outboxes else set()
-        for source in SOURCES:
+        for source in self.world.sources:
             # Rows that were settled meanwhile are gone; the others come again in a batch of another number.
             # Where a source only receives, no claim tells the stage that these are the same rows.
             alone = source == SOURCES[1] and ATOMIC in self.modes and self.second_receives_only
@@ -441,7 +461,7 @@ class Query:
 
         :param before: how often each message stood in each destination before the fail-over.
         """
-        back = {n for source in SOURCES for n in self.world.in_table(source)}
+        back = {n for source in self.world.sources for n in self.world.in_table(source)}
         ledger = self.world.ledger
         ledger.may_double |= {n for n in back if ledger.taken[n]}
         if self.setup.stores:
@@ -832,11 +852,7 @@ class Query:
         return _parsed(
             SourceOptions,
             **self._common() | {"transactionMode": mode},
-            **(
-                {"queues": json.dumps(self.options.reads)}
-                if self.setup.joined
-                else {"queue": SOURCES[source]}
-            ),
+            **self._reads(source),
             maxMessagesPerTrigger=str(self.options.limit),
             minMessagesPerPartition="2",
             claimAhead=str(self.options.ahead).lower(),
@@ -850,6 +866,11 @@ class Query:
         """The option by which source and sink know that the second destination is in another database."""
         to = DESTINATIONS[1]
         return {f"endpoint.{to}.url": self.world.remotes[to].url} if self.setup.elsewhere else {}
+
+    def _reads(self, source: int) -> dict[str, str]:
+        if self.setup.pattern:
+            return {"queuePattern": PATTERN}
+        return {"queues": json.dumps(self.options.reads)} if self.setup.joined else {"queue": SOURCES[source]}
 
     def _asks_outbox(self, source: int) -> bool:
         """Whether a source asks the sink's outbox, which knows nothing of another source's stage."""

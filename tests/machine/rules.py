@@ -11,7 +11,7 @@ from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from tests.machine.query import Crash as Dead
 from tests.machine.query import Options, Query, Way, watching
-from tests.machine.world import DESTINATIONS, ERROR, SOURCES, WAYS, World, listed
+from tests.machine.world import APPEARS, DESTINATIONS, ERROR, SOURCES, WAYS, World, listed
 
 
 class Step(ABC):
@@ -280,6 +280,8 @@ class SaveRows(Step):
 
     def happen(self, world: World, query: Query) -> str | None:
         source = _source(self.source, query)
+        if source not in SOURCES:
+            return None
         return f"an operator copies {listed(world.save_rows(source))} of {source} away"
 
 
@@ -293,6 +295,60 @@ class PutBackRows(Step):
             return None
         world.faults["restore"] += 1
         return f"the operator puts {listed(back)} back under their numbers"
+
+
+@dataclass(frozen=True)
+class Appear(Step):
+    """A queue is created whose name the pattern matches: a new one, or one that has an old name.
+
+    Its table of delayed messages may be missing.
+    """
+
+    name: str = APPEARS
+    delayed: bool = True
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not (query.setup.pattern and world.appear(self.name, delayed=self.delayed)):
+            return None
+        world.faults["queue appears"] += 1
+        return (
+            f"the queue {self.name} appears{'' if self.delayed else ', without a table of delayed messages'}"
+        )
+
+
+@dataclass(frozen=True)
+class Drop(Step):
+    source: int = 0
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.setup.pattern or len(query.sources) == 1:
+            return None
+        source = _source(self.source, query)
+        lost = world.drop(source)
+        if lost is None:
+            return None
+        world.faults["queue dropped"] += 1
+        return f"an operator drops {source}, with {listed(lost)}"
+
+
+@dataclass(frozen=True)
+class Rename(Step):
+    """A queue gets another name that the pattern matches; another queue may get its old name."""
+
+    source: int = 0
+    anew: bool = False
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.setup.pattern:
+            return None
+        source = _source(self.source, query)
+        name = world.rename(source)
+        if name is None:
+            return None
+        query.allow_for_rename(name)
+        world.faults["queue renamed"] += 1
+        anew = f", and creates {source} anew" if self.anew and world.appear(source, delayed=False) else ""
+        return f"an operator renames {source} to {name}{anew}"
 
 
 @dataclass(frozen=True)
@@ -369,4 +425,4 @@ def _die() -> None:
 
 
 def _source(number: int, query: Query) -> str:
-    return SOURCES[number % query.setup.sources]
+    return query.sources[number % len(query.sources)]

@@ -14,7 +14,7 @@ from tests.machine.forwarding import NOWHERE
 from tests.machine.query import Options, Setup, Way
 from tests.machine.remote import REFUSALS
 from tests.machine.scenario import Scenario
-from tests.machine.world import DESTINATIONS, SOURCES, WAYS
+from tests.machine.world import APPEARS, DESTINATIONS, SOURCES, WAYS
 from tests.support import death_steps
 
 _COUNT = st.integers(1, 5)
@@ -115,6 +115,7 @@ _OTHERWISE: st.Chance[r.Step] = st.builds(
     st.sampled_from([(("mode", RECEIVE_ONLY),), (("mode", ATOMIC),), (("stream", "B"),), (("stream", "A"),)]),
 )
 _TO_BOTH = [st.builds(r.Send, _COUNT, st.just(source)) for source in range(2)]
+_SENDS_THERE: st.Chance[r.Step] = st.builds(r.Send, _COUNT, st.just(2))
 _TAKEN_OFF = _restarts(reads=(SOURCES[:1], SOURCES[1:]))
 _DOWN: st.Chance[r.Step] = st.builds(f.GoDown, _SOURCE)
 _UP: st.Chance[r.Step] = st.builds(f.ComeBack, _SOURCE)
@@ -132,6 +133,9 @@ _WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
 _TASK_DIES = _faulty(_SENDING, "the task dies")
 _TASK_WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
+_RENAMED: st.Chance[r.Step] = st.builds(r.Rename, _SOURCE, st.booleans())
+#: A new queue, or one that has the name of a queue that is renamed or dropped.
+_APPEARS: st.Chance[r.Step] = st.builds(r.Appear, st.sampled_from((APPEARS, *SOURCES)), st.booleans())
 _STORED: st.Chance[r.Step] = st.builds(f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING)))
 _STORED_OR_SENT: st.Chance[r.Step] = st.builds(
     f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING)), st.sampled_from(((True, False), (False, True)))
@@ -195,6 +199,14 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     "judged": ((_JUDGED, _TRIES_AND_DIES, _PLAIN), (_BACK, _TRIES_AND_DIES, _JUDGED, _PLAIN, _RETRIED)),
     "acknowledged": ((_BACK, _TRIES_AND_DIES, _PLAIN, _RETRIED, _PLAIN),),
     "taken_off": ((*_TO_BOTH, _DIES, _TAKEN_OFF, _PLAIN),),
+    "renamed": (
+        (*_TO_BOTH, _DIES, _RENAMED, _PLAIN),
+        (*_TO_BOTH, _DIES, st.builds(r.Rename, _SOURCE, st.just(True)), _SENDS_THERE, _PLAIN),
+    ),
+    "appearing": (
+        (_PLAIN, _APPEARS, *_TO_BOTH, _SENDS_THERE, _PLAIN),
+        (*_TO_BOTH, _DIES, st.builds(r.Drop, _SOURCE), _APPEARS, _SENDS_THERE, _PLAIN),
+    ),
     "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
     "given_up": (
         (_SENDS, _DOWN, _WAITS_AND_DIES, st.just(f.GiveUp()), *_UP_ALL, _PLAIN),
@@ -404,34 +416,47 @@ def taking() -> st.Chance[Scenario]:
 
 
 def several() -> st.Chance[Scenario]:
-    """Scenarios with one source over two queues, in each mode; now and then it reads only one of them."""
-    modes: list[st.Chance[Setup]] = [
-        st.builds(
-            Setup,
-            options=st.builds(
-                Options, mode=st.just(mode), limit=_LIMIT, ahead=st.booleans(), headroom=_HEADROOM
-            ),
-            stores=st.just(mode != ATOMIC),
-            follows=st.booleans(),
-            sources=st.just(2),
-            joined=st.just(True),
-        )
-        for mode in (RECEIVE_ONLY, RECEIVE_ONLY, RECEIVE_ONLY, NO_TRANSACTION, ATOMIC)
-    ]
+    """Scenarios with one source over two queues, in each mode; now and then it reads only one of them.
+
+    A source with a pattern reads all queues that it matches, which come, go and are renamed.
+    """
+    modes = [_joined(mode) for mode in (RECEIVE_ONLY, RECEIVE_ONLY, RECEIVE_ONLY, NO_TRANSACTION, ATOMIC)]
     restart = _restarts(
         limit=(1, 3, 10),
         ahead=(True, False),
         headroom=_HEADROOMS,
         reads=(SOURCES, SOURCES[:1], SOURCES[1:], SOURCES[::-1]),
     )
-    taken_off: tuple[st.Chance[r.Step], ...] = (_DIES, _TAKEN_OFF)
-    return _scenarios(
-        st.one_of(*modes),
-        (*_RECEIVING, *_STAGING, *_TAKING),
-        oddities=(_odd(),),
-        restarts=(restart,),
-        taken_off=taken_off,
+    listed = _several(st.one_of(*modes), restart, taken_off=(_DIES, _TAKEN_OFF))
+    sends = _joined(RECEIVE_ONLY).map(lambda found: replace(found, stores=False))
+    matched = st.one_of(*modes[2:], sends).map(lambda found: replace(found, pattern=True))
+    restart = _restarts(limit=(1, 3, 10), ahead=(True, False), headroom=_HEADROOMS)
+    appearing: tuple[st.Chance[r.Step], ...] = (_APPEARS, st.builds(r.Drop, st.integers(0, 2)))
+    always: tuple[st.Chance[r.Step], ...] = (_RENAMED, _SENDS_THERE)
+    found = _several(matched, restart, always=always, renamed=(_DIES,), appearing=appearing)
+    return st.one_of(listed, listed, found)
+
+
+def _joined(mode: str) -> st.Chance[Setup]:
+    return st.builds(
+        Setup,
+        options=st.builds(Options, mode=st.just(mode), limit=_LIMIT, ahead=st.booleans(), headroom=_HEADROOM),
+        stores=st.just(mode != ATOMIC),
+        follows=st.booleans(),
+        sources=st.just(2),
+        joined=st.just(True),
     )
+
+
+def _several(
+    setup: st.Chance[Setup],
+    restart: st.Chance[r.Step],
+    *,
+    always: tuple[st.Chance[r.Step], ...] = (),
+    **own: tuple[st.Chance[r.Step], ...],
+) -> st.Chance[Scenario]:
+    steps = (*_RECEIVING, *_STAGING, *_TAKING)
+    return _scenarios(setup, steps, always=always, oddities=(_odd(),), restarts=(restart,), **own)
 
 
 def handling() -> st.Chance[Scenario]:

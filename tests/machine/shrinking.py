@@ -44,7 +44,9 @@ def _simpler(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, steps=(*steps[:at], each, *steps[at + 1 :]))
     setup = scenario.setup
     # What a query is stays: a sink elsewhere without a function, say, is nothing that the machine can play.
-    kind = {name: getattr(setup, name) for name in ("stores", "forwards", "handles", "elsewhere")}
+    names = ["stores", "forwards", "handles", "elsewhere"]
+    names += ["sources", "joined", "pattern"] if setup.pattern else []
+    kind = {name: getattr(setup, name) for name in names}
     for each in (*_nearer(setup, Setup(errors=setup.handles, **kind)), *_simpler_options(setup)):
         yield replace(scenario, setup=each)
 

@@ -9,7 +9,7 @@ from unittest import mock
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.handling import received_message
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, STORED_EVENT, STORED_FOR
@@ -266,6 +266,52 @@ def queues_off_the_list() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def queues_that_appear() -> Iterator[None]:
+    """A pattern is matched once, when the process begins."""
+
+    def never(_: Scanner) -> bool:
+        return False
+
+    def forget(_: Scanner, __: bool) -> None: ...
+
+    with mock.patch.object(Scanner, "_matches", property(never, forget), create=True):
+        yield
+
+
+@contextlib.contextmanager
+def queues_that_are_gone() -> Iterator[None]:
+    """A batch cannot go on if one of its queues is dropped or has another name now."""
+    named = QueueSession.named
+
+    def there(self: QueueSession, name: str) -> Queue:
+        if (found := named(self, name)) is None:
+            raise QueueError(f"The queue {name} is gone.")
+        return found
+
+    with mock.patch.object(QueueSession, "named", there):
+        yield
+
+
+@contextlib.contextmanager
+def tables_behind_names() -> Iterator[None]:
+    """What is left of a batch is looked for under the name of its queue, whatever table has that name."""
+    relock = unfinished_batch.relock
+
+    def left(queue: Queue, wanted: Offset) -> QueueRows | None:
+        def all_match(_: Queue, rows: Sequence[int]) -> dict[int, str]:
+            return {row: wanted.witnesses[row] for row in rows}
+
+        with (
+            mock.patch.object(Queue, "identity", return_value=wanted.identity),
+            mock.patch.object(Queue, "ids", all_match),
+        ):
+            return relock(queue, wanted)
+
+    with mock.patch.object(unfinished_batch, "relock", left):
+        yield
+
+
+@contextlib.contextmanager
 def origins_of_outcomes() -> Iterator[None]:
     """The outbox knows that a message was handled, and not that it has failed."""
     origins = vars(OutcomesOnce)["origins"].func
@@ -375,6 +421,9 @@ FIXES: dict[Fix, str] = {
     neighbours_that_go: "storing",
     every_queue_of_a_batch: "several",
     queues_off_the_list: "several",
+    queues_that_appear: "several",
+    queues_that_are_gone: "several",
+    tables_behind_names: "several",
     seals: "atomic",
     batches_without_rows: "atomic",
     patient_settling: "atomic",

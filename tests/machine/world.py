@@ -30,6 +30,9 @@ from tests.machine.wires import Network
 from tests.support.neighbour.statements import POSTGRESQL
 
 SOURCES = ("orders", "returns")
+#: A queue that may appear beside them, and the pattern that matches all of them, also when they are renamed.
+APPEARS = "more"
+PATTERN = rf"({'|'.join((*SOURCES, APPEARS))})( \d)?"
 DESTINATIONS = ("billing", "shipping")
 #: Where messages in transit go.
 ELSEWHERE = "elsewhere"
@@ -46,6 +49,8 @@ EVENT_TYPE = "Machine.Event"
 SENDER = "Sales"
 #: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
+#: The names of a queue end with this number: to match names by a pattern takes a process.
+_MOST_NAMES = 3
 _WAY = r',"NServiceBus.SqlServer.ForwardDestination":"\"public\".\"{}\""'
 #: Of messages on their way, the queue to which they go.
 WAYS = {
@@ -186,6 +191,8 @@ class World:
             SubscriptionTable(connection, table_of("public")).create()
         self.now = 0.0
         self._remotes: dict[str, Remote] = {}
+        #: The names that queues had which appeared or were renamed.
+        self._changed: list[str] = []
         self.reset()
 
     # -- other databases ---------------------------------------------------------------------------
@@ -219,6 +226,9 @@ class World:
         self._next = itertools.count(1)
         #: What the headers of a message say beside its id, by its number.
         self.says: Callable[[int], str] = lambda _: ""
+        #: The queues that a pattern matches, by the names that they have now.
+        self.sources = list(SOURCES)
+        self._as_before()
         for remote in self._remotes.values():
             remote.reset()
         #: Messages that a stream has read and whose locks an injected death has freed.
@@ -253,6 +263,71 @@ class World:
             remote.close()
         for each in (*self._others, self.admin):
             each.close()
+
+    # -- queues that come and go -------------------------------------------------------------------
+
+    def appear(self, name: str, *, delayed: bool) -> bool:
+        """Let an operator create a queue, with a table of delayed messages beside it or without one."""
+        if name in self._names():
+            return False
+        self._changes(name)
+        self.admin.execute(sql.SQL(CREATE).format(sql.Identifier(name)))
+        if delayed and f"{name}.Delayed" not in self._names():
+            with PostgresConnection(Target(url=self.url)) as connection, connection.transaction():
+                DelayedTable(connection, Table(table=f"{name}.Delayed", schema="public")).create()
+        self.sources.append(name)
+        return True
+
+    def drop(self, source: str) -> list[int] | None:
+        """Let an operator drop a queue; returns the messages that were in it.
+
+        None when somebody works on the table: then the operator gives up.
+        """
+        lost = self.in_table(source)
+        if not self._alone(f'DROP TABLE "{source}"'):
+            return None
+        self._changes(source)
+        self.sources.remove(source)
+        self.ledger.may_be_lost.update(lost)
+        return list(lost)
+
+    def rename(self, source: str) -> str | None:
+        """Let an operator rename a queue, unless somebody works on it; returns its new name.
+
+        No queue has had that name before: rows that come back under their old name are another story.
+        """
+        first = source.partition(" ")[0]
+        number = next(n for n in itertools.count(2) if f"{first} {n}" not in self._changed)
+        name = f"{first} {number}"
+        if number > _MOST_NAMES or not self._alone(f'ALTER TABLE "{source}" RENAME TO "{name}"'):
+            return None
+        self._changes(source, name)
+        self.sources[self.sources.index(source)] = name
+        self.ledger.numbers.update(
+            {(name, seq): n for (at, seq), n in self.ledger.numbers.items() if at == source}
+        )
+        return name
+
+    def _names(self) -> set[str]:
+        return {name for (name,) in self.admin.execute(_OURS).fetchall()}
+
+    def _changes(self, *names: str) -> None:
+        """Note names that change. A replica and a copy of rows are of the tables of before."""
+        self._changed += names
+        self._tables, self.snapshot, self.backup = [], None, None
+
+    def _as_before(self) -> None:
+        """Make the queues of :data:`SOURCES` anew where a scenario has changed some."""
+        if not self._changed:
+            return
+        names = {*self._changed, *SOURCES}
+        gone = ", ".join(
+            f'"{name}"' for name in (*names, *(f"{each}.Delayed" for each in names - {SOURCES[0]}))
+        )
+        self.admin.execute(f"DROP TABLE IF EXISTS {gone}")
+        for name in SOURCES:
+            self.admin.execute(sql.SQL(CREATE).format(sql.Identifier(name)))
+        self._changed, self._tables = [], []
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -323,7 +398,7 @@ class World:
 
     def age(self) -> list[int]:
         """Let all messages expire that have a time to be received, but not those that somebody holds."""
-        aged = [n for source in SOURCES for (n,) in self._run(self.admin, _AGE, source)]
+        aged = [n for source in self.sources for (n,) in self._run(self.admin, _AGE, source)]
         self.ledger.perished.update(aged)
         return aged
 
@@ -402,9 +477,9 @@ class World:
         return moved
 
     def note_numbers(self) -> None:
-        """Note which message stands in each row of the first source."""
-        rows = self._run(self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", SOURCES[0])
-        self.ledger.numbers.update({(SOURCES[0], seq): n for seq, n in rows})
+        """Note which message stands in each row of the sources."""
+        for source in self.sources:
+            self.ledger.numbers.update({(source, seq): n for seq, n in self.row_versions(source)})
 
     # -- subscribers -------------------------------------------------------------------------------
 
@@ -529,7 +604,7 @@ class World:
                 cursor.execute("SELECT setval(%s, greatest(%s, 1), %s)", [f'public."{name}"', to, to > 0])
         self.ledger.sent &= snapshot.sent
         self.ledger.retried &= snapshot.sent  # what has arrived elsewhere is forgotten here, with its answer
-        for source in SOURCES:
+        for source in self.sources:
             for seq, n in self.row_versions(source):
                 self.ledger.numbers[source, seq] = n
 
