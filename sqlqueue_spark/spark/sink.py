@@ -201,11 +201,10 @@ class SqlQueueSink:
                 self._told(sent, batch_id, "sent")
                 if self.databases is not None:
                     self.databases.note(sent)
-            outboxes = self._destinations.having_outboxes()
             if self.databases is None:
-                self._cleaner.clean_when_due(outboxes)
-            elif not self.databases.may_wait():
-                self._cleaner.clean_when_due(outboxes, self.databases.longest_wait)
+                self._cleaner.clean_when_due(self._destinations.having_outboxes())
+            else:
+                self.databases.clean(self._cleaner)
             self._sent[batch.query] = batch.number
         except BaseException:
             self._destinations.forget()

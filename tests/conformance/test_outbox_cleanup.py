@@ -10,7 +10,9 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from tests.support.outboxes import OutboxRows
@@ -86,6 +88,24 @@ def test_an_atomic_sink_cleans_the_outbox_that_it_asks(engine, rows, asked):
     cleaner.clean_when_due(destinations.having_outboxes())
     cleaner.wait()
     assert rows.ids() == ({"young"} if asked else {"old", "young"})
+
+
+@pytest.mark.tier("all")
+def test_a_job_cleans_the_outbox_of_each_of_its_databases_once_no_row_waits(engine, rows, elsewhere):
+    """It keeps ids for as long as a row may have waited that an earlier process has put back."""
+    home, away = (options(each, giveUpAfter="2d", errorQueue="error") for each in (engine, elsewhere))
+    places = Places(home, away)
+    databases, cleaner = RemoteDatabases(places), OutboxCleaner(home, at=places.at)
+    theirs = with_two(elsewhere)
+    for each in (rows, theirs):
+        each.insert("older", age=WEEK + timedelta(days=3))
+    databases.clean(cleaner)
+    cleaner.wait()
+    assert (rows.ids(), theirs.ids()) == ({"old", "young", "older"},) * 2
+    databases.look()
+    databases.clean(cleaner)
+    cleaner.wait()
+    assert (rows.ids(), theirs.ids()) == ({"old", "young"},) * 2
 
 
 def test_it_forgets_more_than_one_statement_does(engine, rows):

@@ -8,7 +8,7 @@ database go back into their queue. Where rows cannot wait, the batch does, and t
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
@@ -22,6 +22,7 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back
 from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 
 log = logger(__name__)
 
@@ -75,18 +76,19 @@ class RemoteDatabases:
         self._renamed = True
         self._woken = threading.Event()
         self._looks = 0
-        #: For how long the oldest of the rows had waited that went back.
-        self.longest_wait = timedelta()
+        #: For how long rows may have waited that are back in their queue, also those of an earlier process.
+        self._longest_wait = self._options.give_up_after
 
     def down(self) -> set[Target]:
         """The databases that are down."""
         with self._lock:
             return set(self._down)
 
-    def may_wait(self) -> bool:
-        """Whether rows may wait for a database. Until they are back, no outbox forgets what they sent."""
+    def clean(self, cleaner: OutboxCleaner) -> None:
+        """Let outboxes forget old ids, unless rows may wait. For rows that are back ids are kept longer."""
         with self._lock:
-            return bool(self._down) or self._may_wait
+            if not (self._down or self._may_wait):
+                cleaner.clean_when_due(self._places.everywhere(), self._longest_wait)
 
     def note(self, sent: Sent) -> None:
         """Note what became of a batch: if rows wait, the next look tries every database.
@@ -196,8 +198,7 @@ class RemoteDatabases:
                 back, first_due = put_back(connection, table, name, self.on_putting_back)
                 if first_due is not None:
                     left = first_due - datetime.now(UTC)
-                    self.longest_wait = max(self.longest_wait, self._options.give_up_after - left)
-                if back:
+                    self._longest_wait = max(self._longest_wait, self._options.give_up_after - left)
                     log.warning("put_back queue=%s database=%s rows=%d", queue, name, back)
                 total += back
         return total
