@@ -26,6 +26,7 @@ from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.spark.send_task import SendTask, counted
+from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stages.stage import StageRun
 from tests.machine.query import Crash, Query, Setup, watching
 from tests.machine.remote import Remote
@@ -37,6 +38,7 @@ from tests.support.stored import FrameRow
 NOWHERE = "nowhere"
 #: So often Spark runs a task that dies.
 _MOST_TASKS = 4
+_DAY = 24 * 60 * 60.0
 #: The try after the second one of a sender.
 _SECOND = 2
 _TYPES = {
@@ -68,6 +70,7 @@ class ForwardingQuery(Query):
         self._goes: dict[int, str] = {}
         self._databases: RemoteDatabases | None = None
         self._destinations_here: Destinations | None = None
+        self._cleaner: OutboxCleaner | None = None
         world.says = self._says
 
     # -- where messages go -------------------------------------------------------------------------
@@ -179,6 +182,8 @@ class ForwardingQuery(Query):
             home, other = self._sinks()
             self._databases = RemoteDatabases(Places(home, other), SOURCES[0])
             self._destinations_here = Destinations(home, other)
+            at = self._destinations_here.places.at
+            self._cleaner = OutboxCleaner(home, clock=lambda: self.world.days * _DAY, at=at)
             self._look()
 
     def _look(self) -> int:
@@ -219,6 +224,8 @@ class ForwardingQuery(Query):
             if part:
                 done += self._run(task, part)
         self._databases.note(done)
+        assert self._cleaner is not None
+        self._databases.clean(self._cleaner)
 
     _wrote, _tried = False, -1
 
@@ -239,7 +246,7 @@ class ForwardingQuery(Query):
     def _sinks(self) -> tuple[SinkOptions, SinkOptions]:
         """The options of the sink: those for the stream's own database, and those for the others."""
         urls = tuple(self.remotes[to].url for to in DESTINATIONS)
-        waits = "1ms" if self.setup.gives_up else "1d"
+        waits = "1ms" if self.setup.gives_up else "6d"
         return _sinks(self.world.url, urls, self.options.queue, self.options.outbox, waits)
 
     # -- others ------------------------------------------------------------------------------------

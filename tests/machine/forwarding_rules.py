@@ -6,7 +6,7 @@ from tests.machine.forwarding import ForwardingQuery
 from tests.machine.query import Crash, Query, watching
 from tests.machine.remote import READ_ONLY, Remote
 from tests.machine.rules import Step
-from tests.machine.world import DESTINATIONS, World, listed
+from tests.machine.world import DAYS, DESTINATIONS, World, listed
 
 
 class ForwardingStep(Step):
@@ -80,6 +80,21 @@ class GiveUp(ForwardingStep):
             return None
         world.faults["messages given up"] += 1
         return f"{listed(moved)} are given up"
+
+
+@dataclass(frozen=True)
+class DaysPass(ForwardingStep):
+    """Days pass while the job is at work. No outbox has to keep for longer what was sent.
+
+    Twice in a scenario they are more than an outbox remembers, and less than that and the longest wait.
+    """
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        if query.setup.gives_up or world.network.unnoticed or world.days > DAYS:
+            return None
+        world.let_days_pass()
+        world.faults["days pass"] += 1
+        return f"{DAYS} days pass"
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.stage_writer import seal, stage
-from sqlqueue_spark.tables import queue_table
+from sqlqueue_spark.tables import outbox_cleanup, queue_table
 from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.machine import handler
@@ -1016,6 +1016,7 @@ def protocol() -> Iterator[None]:
         mock.patch.object(
             claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
+        mock.patch.object(outbox_cleanup, "threading", SimpleNamespace(Thread=_Inline)),
         mock.patch.object(queue_table, "LOCKED_MS", 20),
         mock.patch.object(set_aside, "LATER_SECONDS", 1.0),
         mock.patch.object(slice_reader, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),

@@ -30,6 +30,8 @@ CREATE FUNCTION is_full() RETURNS trigger LANGUAGE plpgsql AS $$
 CREATE FUNCTION swallows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 """
 _TRIGGER = 'CREATE TRIGGER refuses BEFORE INSERT ON "{}" FOR EACH ROW EXECUTE FUNCTION {}()'
+#: What an outbox knows gets older by days.
+LATER_KNOWN = """UPDATE "{}" SET "DispatchedAt" = "DispatchedAt" - {} * interval '1 day'"""
 _OURS = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 
 
@@ -192,6 +194,12 @@ class Remote:
         """The messages in the queue that has the name of another database's."""
         rows = self._admin.execute(f"""SELECT convert_from(body, 'UTF8')::int FROM "{self._other}\"""")
         return {n for (n,) in rows}
+
+    def let_days_pass(self, days: int) -> None:
+        """Make what the outbox knows older. A replica is never days behind."""
+        self._replica = None
+        name = "lost" if self._refusal == WITHOUT_OUTBOX else self._outbox
+        self._admin.execute(LATER_KNOWN.format(name, days))
 
     # -- its replica -------------------------------------------------------------------------------
 

@@ -147,10 +147,15 @@ _JUDGED: st.Chance[r.Step] = st.builds(
 )
 _TRIES_AND_DIES = _faulty(_SENDING, *_DEATHS)
 _ONE_ID: st.Chance[r.Step] = st.builds(r.Send, st.integers(2, 5), _SOURCE, st.just("of one id"))
+_DAYS: st.Chance[Any] = st.just(f.DaysPass())
 _REFUSES: st.Chance[r.Step] = st.builds(f.Refuse, _SOURCE, st.sampled_from(REFUSALS))
 _REFUSE_ALL: tuple[st.Chance[r.Step], ...] = tuple(
     st.builds(f.Refuse, st.just(n), st.sampled_from(REFUSALS)) for n in range(len(DESTINATIONS))
 )
+_MANY: st.Chance[r.Step] = st.builds(r.Send, st.integers(3, 5), _SOURCE)
+#: A database goes down when it hears a commit, before it answers: what was sent has arrived, and waits.
+_UNANSWERED = tuple(f"{to} goes down before it answers a commit" for to in DESTINATIONS)
+_TURNED_DOWN = _faulty((fail_points.IDS_INSERTED,), *_UNANSWERED)
 _ACCEPTS: st.Chance[r.Step] = st.builds(f.Accept, _SOURCE)
 _ACCEPT_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.Accept(n)) for n in range(len(DESTINATIONS)))
 _DROP_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.DropQueue(n)) for n in range(len(DESTINATIONS)))
@@ -256,6 +261,11 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
             _PLAIN,
             st.just(r.FailOver()),
         ),
+    ),
+    "days": (
+        (_MANY, _TURNED_DOWN, _DAYS, _PLAIN, *_UP_ALL, _LOOKS, _DAYS, _PLAIN, _PLAIN, _PLAIN),
+        (_MANY, _TURNED_DOWN, _DAYS, _DAYS, *_UP_ALL, _PLAIN, _LOOKS, _PLAIN),
+        (_MANY, _TURNED_DOWN, _DAYS, *_UP_ALL, _LOOKS, st.just(r.Crash()), _DAYS, _PLAIN, _PLAIN),
     ),
     "moved_by_others": (
         (_SENDS, _DOWN, _PLAIN, st.just(f.MovedByOthers()), _PLAIN, *_UP_ALL, _LOOKS),
@@ -571,6 +581,7 @@ def forwarding() -> st.Chance[Scenario]:
         refusing=(_REFUSES, _ACCEPTS, _ACCEPTS),
         one_id=(_ONE_ID,),
         acknowledged=(_BACK,),
+        days=(_DAYS, st.just(r.Crash())),
         moved_by_others=(st.just(f.MovedByOthers()),),
         stored_by_us=(_STORED, _STORED, _STORED_OR_SENT),
         fail_over_there=(

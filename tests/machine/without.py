@@ -445,6 +445,7 @@ FIXES: dict[Fix, str] = {
     forwarding.putting_back_at_once: "forwarding",
     forwarding.waiting_by_an_earlier_process: "forwarding",
     forwarding.waiting_by_a_task_that_died: "forwarding",
+    forwarding.ids_of_what_waits: "forwarding",
 }
 
 #: Scenarios in which the absence of a fix shows soon, by their seed, for those that the scenarios of every
@@ -459,4 +460,5 @@ SOON: dict[Fix, int] = {
     origins_in_headers: 5,
     forwarding.waiting_by_an_earlier_process: 1,
     forwarding.waiting_by_a_task_that_died: 3,
+    forwarding.ids_of_what_waits: 4,
 }

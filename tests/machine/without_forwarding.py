@@ -17,6 +17,7 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting import waiting_rows
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
+from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 _INSERT = """
@@ -101,4 +102,15 @@ def waiting_by_a_task_that_died() -> Iterator[None]:
         note(self, replace(sent, repeated=0))
 
     with mock.patch.object(RemoteDatabases, "note", note_waiting):
+        yield
+
+
+@contextlib.contextmanager
+def ids_of_what_waits() -> Iterator[None]:
+    """Outboxes are cleaned though rows wait, or have waited, that these outboxes know."""
+
+    def clean(self: RemoteDatabases, cleaner: OutboxCleaner) -> None:
+        cleaner.clean_when_due(self._places.everywhere())
+
+    with mock.patch.object(RemoteDatabases, "clean", clean):
         yield

@@ -25,7 +25,7 @@ from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
-from tests.machine.remote import CREATE, Remote
+from tests.machine.remote import CREATE, LATER_KNOWN, Remote
 from tests.machine.wires import Network
 from tests.support.neighbour.statements import POSTGRESQL
 
@@ -76,9 +76,15 @@ UPDATE {0} SET expires = now() AT TIME ZONE 'UTC' - interval '1 second' WHERE se
     SELECT seq FROM {0} WHERE expires > now() AT TIME ZONE 'UTC' FOR UPDATE SKIP LOCKED))
 RETURNING convert_from(body, 'UTF8')::int
 """
+#: So many days pass in a step. Rows wait for a database for six days, and an outbox remembers seven.
+DAYS = 5
+_LATER_WAITING = """
+UPDATE {0} SET due = due - %s * interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid
+  FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
+"""
 #: What nobody holds is due.
 _TIME_COMES = """
-UPDATE {0} SET due = due - interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid
+UPDATE {0} SET due = due - interval '7 days' WHERE ctid = ANY (ARRAY(SELECT ctid
   FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
 """
 _MOVED_BY_OTHERS = """
@@ -217,7 +223,7 @@ class World:
         self.scenarios += 1
         self.story: list[str] = []
         self.ledger = Ledger()
-        self.now = 0.0
+        self.now, self.days = 0.0, 0
         self.takers: list[Open] = []
         self.late: list[Open] = []
         self.dump: psycopg.Connection | None = None
@@ -337,6 +343,17 @@ class World:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+
+    def let_days_pass(self) -> None:
+        """Make all that waits, and all that outboxes know, older. A replica is never days behind."""
+        self.days += DAYS
+        self.snapshot = None
+        self._run(self.admin, _LATER_WAITING, DELAYED, DAYS)
+        for name in self.tables():
+            if name.endswith("OutboxData"):
+                self.admin.execute(LATER_KNOWN.format(name, DAYS))
+        for remote in self._remotes.values():
+            remote.let_days_pass(DAYS)
 
     def tell(self, line: str) -> None:
         self.story.append(line)
