@@ -35,7 +35,7 @@ QUEUE, DESTINATION = "orders", "billing"
 #: Named by nobody and changed by nobody: what the catalogue says, how a session is set up,
 #: and what makes or alters tables.
 CATALOGUE = frozenset({
-    *("columns", "database", "holders", "identity", "index_names", "indexes"),
+    *("columns", "database", "database_identity", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings"),
     *("space", "stage_held"),
     *("delayed_stored", "delayed_zone", "foreign_code", "foreign_table", "power", "present_tables", "storage",
