@@ -67,8 +67,8 @@ def test_a_row_that_goes_nowhere_ends_the_job_and_is_named(engine, elsewhere, jo
         ]
         assert said == (
             "Error: A message has neither the header $.store-and-forward.destination nor "
-            "$.store-and-forward.eventtype, so it does not go to the other database; name a handler for these "
-            "messages, or a queue of this database as localQueue. It is the row with RowVersion 4, Id "
+            "$.store-and-forward.eventtype, so it does not go to the other database; name a handler for "
+            "these messages, or a queue of this database as localQueue. It is the row with RowVersion 4, Id "
             f"{row_id(3)}, Queue outgoing@[public].\n"
         )
         assert outgoing.count() == 4
