@@ -44,8 +44,7 @@ def location(url: str) -> str:
 
 
 def _of_postgresql(url: str) -> list[Host]:
-    named, _ = _named(url)
-    return [(host, int(port or 5432)) for host, port in named if host[:1] not in ("", "/", "@")]
+    return [(host, int(port or 5432)) for host, port in _named(url)[0] if host[:1] not in ("", "/", "@")]
 
 
 def _named(url: str) -> tuple[list[tuple[str, str]], str]:

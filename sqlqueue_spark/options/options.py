@@ -199,6 +199,9 @@ class ConnectionOptions(Options):
         )
 
     def check(self) -> None:
+        for name in ("queue", "error_queue", "audit_queue", "store_and_forward"):
+            if (given := getattr(self, name, None)) is not None:
+                Address.parse(given, legacy=self.legacy_addresses, quoted=True)
         logins = {
             "accessTokenProvider": self.access_token_provider,
             "accessToken": self.access_token,

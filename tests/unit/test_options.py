@@ -413,3 +413,12 @@ def test_where_one_queue_is_wanted_several_are_refused():
         ConfigurationError, match=r"one queue can be named, and not several \(a, b\); give its address"
     ):
         _ = SourceOptions.parse({**URL, "queues": '["a", "b"]'}).one_queue
+
+
+@pytest.mark.parametrize("options, name", [(SourceOptions, "errorQueue"), (SinkOptions, "auditQueue")])
+def test_an_address_that_cannot_be_read_is_refused_with_the_options(options, name):
+    given = {**NEEDED, **({"outbox": "none"} if options is SinkOptions else {})}
+    for each in (name, "queue"):
+        with pytest.raises(ConfigurationError, match=r"^The queue address 'a@b@c@d' cannot be read after"):
+            options.parse({**given, each: "a@b@c@d"})
+        options.parse({**given, each: "a@b@c@d", "legacyAddresses": "true"})

@@ -230,8 +230,7 @@ def database_came_back(
         except SqlQueueError:
             return None
 
-    atomic = places.home.transaction_mode == ATOMIC  # then the batch reaches none of them
-    for target in () if atomic else places.everywhere()[1:]:
+    for target in places.everywhere()[1:] if places.home.transaction_mode != ATOMIC else ():
         if (error := lost(target)) is None:
             continue
         name = places.option_of(target)
