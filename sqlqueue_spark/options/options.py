@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Protocol
 
@@ -199,9 +199,11 @@ class ConnectionOptions(Options):
         )
 
     def check(self) -> None:
-        for name in ("queue", "error_queue", "audit_queue", "store_and_forward"):
-            if (given := getattr(self, name, None)) is not None:
-                Address.parse(given, legacy=self.legacy_addresses, quoted=True)
+        for each in fields(self):
+            if each.metadata.get("kind") == "address" or each.metadata.get("parse") is addresses:
+                given = getattr(self, each.name) or ()
+                for queue in (given,) if isinstance(given, str) else given:
+                    Address.parse(queue, legacy=self.legacy_addresses, quoted=True)
         logins = {
             "accessTokenProvider": self.access_token_provider,
             "accessToken": self.access_token,

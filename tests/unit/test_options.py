@@ -422,3 +422,8 @@ def test_an_address_that_cannot_be_read_is_refused_with_the_options(options, nam
         with pytest.raises(ConfigurationError, match=r"^The queue address 'a@b@c@d' cannot be read after"):
             options.parse({**given, each: "a@b@c@d"})
         options.parse({**given, each: "a@b@c@d", "legacyAddresses": "true"})
+
+
+def test_so_is_one_in_a_list_of_queues():
+    with pytest.raises(ConfigurationError, match=r"^The queue address 'a@b@c@d' cannot be read after"):
+        SourceOptions.parse({**URL, "queues": '["orders", "a@b@c@d"]'})
