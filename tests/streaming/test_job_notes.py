@@ -17,7 +17,7 @@ from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.support.delayed import DelayedRows
 from tests.support.gate import gated
 from tests.support.messages import row_id
-from tests.support.stored import create_outbox, numbers_in, store
+from tests.support.stored import create_home, create_outbox, numbers_in, store
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -49,11 +49,8 @@ def job(spark, engine, tmp_path, monkeypatch):
 @pytest.fixture
 def outgoing(engine):
     """The queue of the job, and what it needs at home."""
-    create_outbox(engine, "Shop.Forward")
-    for name in ("error", "local"):
-        engine.create_queue(name)
-    DelayedRows(engine, "outgoing").create()
-    return engine.create_queue("outgoing")
+    engine.create_queue("local")
+    return create_home(engine, "Shop.Forward", "outgoing")
 
 
 def with_billing(*others):
@@ -164,7 +161,7 @@ def test_nothing_is_sent_to_a_database_of_which_it_is_not_known_which_it_is(
     def lost(*_, **__):
         raise ConnectionLost("It is down.")
 
-    monkeypatch.setattr(job_note, "connect", lost)
+    monkeypatch.setattr(job_note, "identity", lost)
     store(outgoing, range(3))
     assert job(*STORE, to=elsewhere.url)[0] == 0
     noted = json.loads((tmp_path / "checkpoint" / NOTE).read_text())["means"]["sink.url"]["database"]

@@ -103,12 +103,9 @@ class BatchReport(StreamingQueryListener):
 
     def totals(self, seconds: float, *, stopped: bool) -> Totals:
         later, lasted = self._messages - self._first[0], self._seconds - self._first[1]
+        steady = later / lasted if later and lasted else None
         return Totals(
-            messages=self._messages,
-            batches=self._batches,
-            seconds=seconds,
-            steady=later / lasted if later and lasted else None,
-            stopped=stopped,
+            messages=self._messages, batches=self._batches, seconds=seconds, steady=steady, stopped=stopped
         )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:

@@ -14,9 +14,9 @@ from sqlqueue_spark.send.compose.database_of_address import Place, Places
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
+from sqlqueue_spark.send.waiting.waiting_rows import awaited
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.queue_table import passed_over
 
 log = logger(__name__)
@@ -132,14 +132,13 @@ def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None
         return None
     if not home.uses_outbox or home.error_queue is None or source.transaction_mode != RECEIVE_ONLY:
         return None
-    with connect(places.at_home) as connection, connection.transaction():
-        owners = tables_of(connection, source)
-        found = [delayed.find(connection, each) for each in owners]
-        lacking = [each for each, table in zip(owners, found, strict=True) if table is None]
-        if len(places.everywhere()) == 1:  # rows may wait for a database that no option leads to any more
-            waiting = (DelayedTable(connection, each.table).waiting() for each in found if each is not None)
-            if lacking or not any(each.database for its in waiting for each in its):
-                return None
+    with connect(places.at_home) as connection:
+        with connection.transaction():
+            owners = tables_of(connection, source)
+            lacking = [each for each in owners if delayed.find(connection, each) is None]
+        # Rows may wait for a database that no option leads to any more.
+        if len(places.everywhere()) == 1 and (lacking or not awaited(connection, owners)):
+            return None
     if not lacking:
         return RemoteDatabases(places, *map(str, owners))
     log.warning("rows_do_not_wait queue=%s: while a database is down a batch waits for it; rows could wait "

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.engines.hosts import location
-from sqlqueue_spark.engines.open_connection import Target, connect
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, TryAgain
 from sqlqueue_spark.options import NO_OUTBOX, SourceOptions
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint, Files
@@ -133,14 +133,14 @@ class JobNote:
                 f"back: {error}"
             ) from error
 
-    def _note_reached(self, target: Target) -> None:
+    def _note_reached(self, connection: Connection) -> None:
         """Note which database answers, before anything is sent there.
 
         :raises TryAgain: it does not any more.
         :raises ConfigurationError: it is another one than this run has noted.
         """
-        with connect(target, again=True) as connection, connection.transaction():
-            found = {"leads": location(target.url), "database": identity(connection)}
+        with connection.transaction():
+            found = {"leads": location(connection.target.url), "database": identity(connection)}
         for name, means in self._means.items():
             if not isinstance(means, dict) or means["leads"] != found["leads"] or means == found:
                 continue
@@ -186,7 +186,7 @@ def _rows_wait(source: SourceOptions) -> bool:
     with connect(Target.of(source)) as connection:
         with connection.transaction():
             queues = opened(connection, source, looking=True)
-        return any(awaited(connection, each.table) for each in queues)
+        return bool(awaited(connection, [each.table.table for each in queues]))
 
 
 def _alike(then: Any, now: Any) -> bool:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
-from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.database_of_address import Places
@@ -31,10 +31,13 @@ log = logger(__name__)
 _ALL_AGAIN = 30
 
 
-def why_down(target: Target, options: SinkOptions, *, reached: bool) -> SqlQueueError | None:
+def why_down(
+    target: Target, options: SinkOptions, *, reached: bool, told: Callable[[Connection], object] = id
+) -> SqlQueueError | None:
     """Why a database does not take what a sink must write; None where it does. The probe is rolled back.
 
     :param reached: whether the database was reached before, and had its outbox.
+    :param told: is called with the connection where it does. What it meets counts as met by the probe.
     :raises ConfigurationError: it refuses the login, and was never reached.
     :raises QueueError: it has no outbox, and none was ever seen.
     """
@@ -42,6 +45,7 @@ def why_down(target: Target, options: SinkOptions, *, reached: bool) -> SqlQueue
         with connect(target, again=reached) as connection:
             if options.uses_outbox:
                 try_outbox(OutboxTable.of_sink(connection, options))
+            told(connection)
     except (*TAKES_NOTHING, QueueError) as error:
         if isinstance(error, QueueError) and not reached:
             raise
@@ -68,9 +72,9 @@ class RemoteDatabases:
         #: batch has said so.
         self._may_wait, self._notes = True, 0
         self._reached: set[Target] = set()
-        #: Called with each database that answers a look, before anything is sent there; raises TryAgain where
-        #: it is down again. And called before rows go back.
-        self.on_reaching: Callable[[Target], object] = id
+        #: Called over a connection to each database that answers a look, before anything is sent there; and
+        #: called before rows go back.
+        self.on_reaching: Callable[[Connection], object] = id
         self.on_putting_back: Callable[[], object] = lambda: None
         #: Whether messages may wait for a database that no option leads to any more.
         self._renamed = True
@@ -136,7 +140,7 @@ class RemoteDatabases:
             # No option leads to these any more: what waits for them goes wherever its address leads now.
             with connect(self._places.at_home, again=True) as connection:
                 named = map(self._places.option_of, self._all)
-                found = {each for table in self._tables(connection) for each in awaited(connection, table)}
+                found = awaited(connection, [each.table for each in self._tables(connection)])
                 others = found.difference(named)
             back += sum(map(self._put_back, sorted(others)))
             self._renamed = False
@@ -171,12 +175,8 @@ class RemoteDatabases:
 
     def _answers(self, target: Target) -> bool:
         name = self._places.option_of(target)
-        error = why_down(target, self._places.at(target), reached=target in self._reached)
-        try:
-            if error is None:
-                self.on_reaching(target)
-        except TryAgain as lost:
-            error = lost
+        options, reached = self._places.at(target), target in self._reached
+        error = why_down(target, options, reached=reached, told=self.on_reaching)
         with self._lock:
             down_since = self._down.pop(target, None)
             if error is not None:

@@ -5,11 +5,12 @@ keeps that origin and is received as any other. A portion goes back in one trans
 place, whatever dies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Connection
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 from sqlqueue_spark.tables.queue_table import QueueTable
@@ -18,12 +19,12 @@ from sqlqueue_spark.tables.queue_table import QueueTable
 _PORTION = 2_400
 
 
-def awaited(connection: Connection, queue: QueueTable) -> set[str]:
-    """The databases that messages of a queue wait for, as the messages name them."""
+def awaited(connection: Connection, queues: Iterable[Table]) -> set[str]:
+    """The databases that messages of these queues wait for, as the messages name them."""
     with connection.transaction():
-        found = delayed.find(connection, queue.table)
-        waiting = [] if found is None else DelayedTable(connection, found.table).waiting()
-    return {each.database for each in waiting if each.database is not None}
+        found = [delayed.find(connection, each) for each in queues]
+        tables = [DelayedTable(connection, each.table) for each in found if each is not None]
+        return {each.database for table in tables for each in table.waiting() if each.database is not None}
 
 
 def put_back(
