@@ -15,7 +15,7 @@ from sqlqueue_spark.tables.database_facts import identity
 from tests.support.delayed import DelayedRows
 from tests.support.gate import gated
 from tests.support.messages import row_id
-from tests.support.stored import create_outbox, numbers_in, store
+from tests.support.stored import create_home, create_outbox, numbers_in, store
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -96,17 +96,14 @@ def test_a_row_that_goes_nowhere_ends_the_job_and_is_named(engine, elsewhere, jo
     assert [line.split("s sent=")[1] for line in lines if line.startswith("batch=")] == ["0 repeated=3"]
 
 
-def test_a_job_does_not_begin_under_third_database_while_rows_wait_for_the_old_one(
+def test_a_job_does_not_begin_under_another_database_while_rows_wait_for_the_old_one(
     engine, elsewhere, third, job, tmp_path
 ):
     """Another url of the same database is no other one."""
-    for each in (engine, elsewhere, third):
+    for each in (elsewhere, third):
         create_outbox(each, "Shop.Forward")
-    engine.create_queue("error")
-    DelayedRows(engine, "outgoing").create()
-    outgoing, billing, wrong = (
-        engine.create_queue("outgoing"), elsewhere.create_queue("billing"), third.create_queue("billing"),
-    )  # fmt: skip
+    outgoing = create_home(engine, "Shop.Forward", "outgoing")
+    billing, wrong = (each.create_queue("billing") for each in (elsewhere, third))
     waiting = DelayedRows(engine, "outgoing")
     with gated(elsewhere.url) as gate:
         gate.shut()
@@ -135,12 +132,9 @@ def test_a_job_does_not_begin_under_third_database_while_rows_wait_for_the_old_o
 
 def test_a_database_is_noted_that_answers_at_last(engine, elsewhere, job, tmp_path):
     """Before anything is sent there: a job that dies then does not begin under another one."""
-    for each in (engine, elsewhere):
-        create_outbox(each, "Shop.Forward")
-        each.create_queue("billing")
-    engine.create_queue("error")
-    DelayedRows(engine, "outgoing").create()
-    outgoing = engine.create_queue("outgoing")
+    create_outbox(elsewhere, "Shop.Forward")
+    elsewhere.create_queue("billing")
+    outgoing = create_home(engine, "Shop.Forward", "outgoing")
     note = tmp_path / "checkpoint" / "sqlqueue-job.json"
 
     def noted():
@@ -173,13 +167,9 @@ def test_a_database_is_noted_that_answers_at_last(engine, elsewhere, job, tmp_pa
 def test_a_job_does_not_begin_under_other_schemas_after_a_run_that_has_failed(
     engine, elsewhere, job, tmp_path
 ):
-    for each in (engine, elsewhere):
-        create_outbox(each, "Shop.Forward")
-    engine.create_queue("error")
-    DelayedRows(engine, "outgoing").create()
-    outgoing, local, _ = (
-        engine.create_queue("outgoing"), engine.create_queue("local"), elsewhere.create_queue("billing"),
-    )  # fmt: skip
+    create_outbox(elsewhere, "Shop.Forward")
+    elsewhere.create_queue("billing")
+    outgoing, local = create_home(engine, "Shop.Forward", "outgoing"), engine.create_queue("local")
     other = ("--local-queue", "local", "--set", "sink.endpoint.billing.schema=sales")
     store(outgoing, [0], to=None)
     assert job(elsewhere.url)[0] == 1
