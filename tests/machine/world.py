@@ -76,7 +76,7 @@ UPDATE {0} SET expires = now() AT TIME ZONE 'UTC' - interval '1 second' WHERE se
     SELECT seq FROM {0} WHERE expires > now() AT TIME ZONE 'UTC' FOR UPDATE SKIP LOCKED))
 RETURNING convert_from(body, 'UTF8')::int
 """
-#: So many days pass in a step. Rows wait for a database for six days, and an outbox remembers seven.
+#: The days that pass in a step. Rows wait for a database for six days, and an outbox remembers seven.
 DAYS = 5
 _LATER_WAITING = """
 UPDATE {0} SET due = due - %s * interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid
@@ -298,7 +298,7 @@ class World:
         return list(lost)
 
     def rename(self, source: str) -> str | None:
-        """Let an operator rename a queue, unless somebody works on it; returns its new name.
+        """Let an operator rename a queue, unless a session works on it; returns its new name.
 
         No queue has had that name before: rows that come back under their old name are another story.
         """
@@ -540,7 +540,7 @@ class World:
         return list(lost)
 
     def alter(self, source: str) -> bool:
-        """Let an operator change a queue's table, unless somebody works on it; returns whether he did."""
+        """Let an operator change a queue's table, unless a session works on it; returns whether he did."""
         return self._alone(f'ALTER TABLE "{source}" SET (fillfactor = 90)')
 
     def save_rows(self, source: str) -> list[int]:
