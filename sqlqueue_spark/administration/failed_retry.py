@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.messages.failure_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables import queue_table
+from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import insert, moved
 from sqlqueue_spark.tables.queue_table import QueueTable
@@ -59,9 +59,10 @@ def plan(
 ) -> Retried:
     """What :func:`retry` would do now. It changes nothing and locks no row.
 
-    It looks at the destinations as a retry does, so for a moment it keeps new code out of each.
+    It looks at the destinations as a retry does, so for a moment it keeps new code out of each. Errors as
+    :func:`retry`.
     """
-    with opened(options, queue, selection, looked=looked) as error_queue:
+    with _opened(options, queue, selection, to, looked) as error_queue:
         rows = error_queue.rows(selection.message_ids)
         counted = Counter(row.failed_queue or to for row in rows if row.is_failure)
         found = Retried(queue=error_queue.admin.name)
@@ -84,8 +85,9 @@ def retry(
 
     :param to: the queue of messages that do not say for which one they have failed.
     :param rate: messages a second, steadily; None is as fast as it goes.
+    :raises QueueError: the error queue or ``to`` is missing.
     """
-    with opened(options, queue, selection) as error_queue:
+    with _opened(options, queue, selection, to) as error_queue:
         done = Retried(queue=error_queue.admin.name)
         closed: dict[str | None, str] = {}
 
@@ -111,6 +113,18 @@ def retry(
 
         _, done.held = error_queue.take_out(put_back, progress, rate)
         return done
+
+
+@contextlib.contextmanager
+def _opened(
+    options: ConnectionOptions, queue: str, selection: Selection, to: str | None, looked: Progress = untold
+) -> Iterator[ErrorQueue]:
+    """The error queue; the queue that the person names is there, also where no message needs it."""
+    with opened(options, queue, selection, looked=looked) as error_queue:
+        if to is not None:
+            with error_queue.admin.connection.transaction() as connection:
+                queues.get(connection, to, options.naming(connection.dialect))
+        yield error_queue
 
 
 def _put_back(

@@ -16,7 +16,7 @@ from sqlqueue_spark.tables.allowed_destinations import LeftAlone
 from sqlqueue_spark.tables.database_facts import server
 from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
-from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
+from sqlqueue_spark.tables.rights import Rights
 
 #: The pages of a heap of 8 MB. A smaller heap is scanned quickly.
 _FEW_PAGES = 1_000
@@ -33,7 +33,6 @@ _LESS = (
     "headers name letters beyond ASCII by escapes of JSON, and no queue or subscription can have a letter "
     "that the encoding lacks."
 )
-_DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +62,8 @@ def of_table(admin: QueueAdmin) -> list[Finding]:
 
 def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Finding]:
     """Find missing rights of a login, as :func:`findings` says."""
-    asked = (RECEIVER, SENDER) if role is None else (role,)
-    if not all(held.lacks(each) for each in asked):
-        return
-    dialect, numbers = admin.connection.dialect, admin.numbers
-    sequence = numbers and numbers.source
-    for each in asked:
-        yield Finding(
-            message=f"The user {held.user!r} may not {_DOING[each]} {admin.table.name}, for it lacks "
-            f"{', '.join(held.lacks(each))}; have a {each}'s rights granted.",
-            remedy_sql=rights.script(dialect, held.user, [(each, admin.table.table)], sequence).rstrip("\n"),
-        )
+    for sentence, remedy in rights.wanted(admin, held, role):
+        yield Finding(message=sentence, remedy_sql=remedy.rstrip("\n"))
 
 
 def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:

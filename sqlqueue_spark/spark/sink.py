@@ -6,6 +6,7 @@ from typing import Literal, Never, Self
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
+from pyspark.sql.utils import is_remote
 
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target
@@ -15,7 +16,7 @@ from sqlqueue_spark.options.fields import written
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
-from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.preflight import look_before, prepare
 from sqlqueue_spark.send.deliver.stage_writer import Staged, seal
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases, database_came_back
@@ -65,7 +66,13 @@ class SqlQueueSink:
     Where ``url`` is the environment's ``SQLQUEUE_URL`` and no login is given, the password is
     ``SQLQUEUE_PASSWORD``.
 
-    :raises ConfigurationError: an option is unknown, missing or malformed; or a column is, when it is called.
+    When it is made, it looks for the queues and the outbox that its options name, and for the right to write
+    there. A database that is down is no error yet. Through Spark Connect, Spark's driver is another process,
+    and the first batch looks.
+
+    :raises ConfigurationError: an option is unknown, missing or malformed, or a database refuses the login;
+        or a column is malformed, when it is called.
+    :raises QueueError: a queue or an outbox is missing, or may not be written to.
     """
 
     def __init__(
@@ -103,7 +110,10 @@ class SqlQueueSink:
     ) -> None:
         named = {name: value for name, value in locals().items() if name not in _NO_OPTIONS} | unknown
         given = {name: written(value) for name, value in named.items() if value is not None}
-        self.__setstate__((SinkOptions.parse(with_password({**(options or {}), **given})), None, False))
+        parsed = SinkOptions.parse(with_password({**(options or {}), **given}))
+        if not is_remote():
+            look_before(parsed)
+        self.__setstate__((parsed, None, False))
 
     @classmethod
     def of(

@@ -13,6 +13,7 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell, shell_word
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 #: A receiver receives from queues, a sender sends to queues, an installer creates their tables.
@@ -20,6 +21,7 @@ RECEIVER, SENDER, INSTALLER = "receiver", "sender", "installer"
 ROLES = (RECEIVER, SENDER, INSTALLER)
 #: What a role does with a table of subscriptions.
 SUBSCRIBING = {RECEIVER: "subscriber", SENDER: "publisher"}
+_DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,30 @@ def held(connection: Connection, table: QueueTable) -> Rights:
         receiver_lacks=tuple(name for role, name in lacking if role == RECEIVER),
         sender_lacks=tuple(name for role, name in lacking if role == SENDER),
     )
+
+
+def wanted(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[tuple[str, str]]:
+    """What a login lacks for a role: a sentence, and the script that grants it.
+
+    :param role: receiver or sender; None for a login that need not be both.
+    """
+    asked = (RECEIVER, SENDER) if role is None else (role,)
+    if not all(held.lacks(each) for each in asked):
+        return
+    numbers = admin.numbers
+    for each in asked:
+        sentence = (
+            f"The user {held.user!r} may not {_DOING[each]} {admin.table.name}, for it lacks "
+            f"{', '.join(held.lacks(each))}; have a {each}'s rights granted."
+        )
+        grants = [(each, admin.table.table)]
+        yield sentence, script(admin.connection.dialect, held.user, grants, numbers and numbers.source)
+
+
+def check(connection: Connection, table: QueueTable, role: str) -> None:
+    """:raises QueueError: the login lacks a right of a role; the text says which, and how it is granted."""
+    for sentence, remedy in wanted(QueueAdmin(connection, table), held(connection, table), role):
+        raise QueueError(f"{sentence} {' '.join(remedy.split())}")
 
 
 def power(connection: Connection, table: QueueTable) -> str:

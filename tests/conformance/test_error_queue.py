@@ -249,6 +249,17 @@ def test_a_destination_that_is_given_is_only_for_those_that_have_none(engine, er
     assert (orders.count(), spare.count()) == (2, 1)
 
 
+def test_a_destination_that_is_given_and_missing_is_refused(engine, error):
+    """Also where no message needs it."""
+    engine.create_queue()
+    fail(error, range(2), full(engine))
+    with pytest.raises(QueueError, match=r"^There is no queue table order@\[\w+\] in this database; create"):
+        retry(engine, to="order")
+    with pytest.raises(QueueError, match=r", or correct the queue name or its schema\.$"):
+        failed_retry.plan(ConnectionOptions.parse({"url": engine.url}), "error", ALL, to="order")
+    assert error.count() == 2
+
+
 @pytest.mark.parametrize("batch", [2, 250])
 def test_the_messages_of_a_missing_queue_stay_and_the_others_go(engine, error, monkeypatch, batch):
     monkeypatch.setattr(error_queue, "_BATCH_ROWS", batch)

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark import SqlQueueSink, why
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.plain_text import shell_word
 from tests.support.engines import with_catalog
 from tests.support.streams import drain, stream, to_each
@@ -126,10 +126,12 @@ def test_what_the_sink_finds_is_said_in_the_first_line(spark, postgresql, orders
     def of_the_user(batch, number):
         sink(batch, number)
 
+    billing = postgresql.create_queue("billing")
     frame = stream(spark, postgresql, orders).select("Body")
-    sink = SqlQueueSink(url=postgresql.url, queue="misspelt", outbox="none")
+    sink = SqlQueueSink(url=postgresql.url, queue="billing", outbox="none")
+    billing.execute("DROP TABLE {table}")
     lines, sentence = failed(lambda: drain(to_each(frame, tmp_path, of_the_user)))
-    assert sentence.startswith("There is no queue table misspelt@[public] to send to; create it with: ")
+    assert sentence.startswith("There is no queue table billing@[public] to send to; create it with: ")
     assert lines[0].endswith(f" sqlqueue_spark.errors.SqlQueueError: {sentence}")
     assert any(line.endswith(", in of_the_user") for line in lines)
 
@@ -156,49 +158,58 @@ def by_format(frame, folder, **to):
     return writer.option("checkpointLocation", str(folder / "checkpoint"))
 
 
-@pytest.mark.parametrize("door", [by_sink, by_format])
-@pytest.mark.parametrize("mistake", ["queue", "password", "port", "right"])
-def test_a_mistake_of_a_sink_is_said_in_the_first_line(
-    mistake, door, spark, postgresql, orders, guarded_url, tmp_path
+@pytest.mark.parametrize("mistake", ["queue", "password", "right"])
+def test_a_mistake_of_a_sink_is_said_when_it_is_made(
+    mistake, spark, postgresql, orders, guarded_url, tmp_path
 ):
-    """Spark asks neither of them anything before the first batch. The rows stay in the queue."""
+    """Spark asks a format nothing before the first batch. There it stands in the first line."""
     postgresql.create_queue("Billing")
-    where = postgresql.url.rpartition("@")[2]
-    guarded = re.sub("//guarded:[^@]*@", "//guarded@", guarded_url)
-    given, said = {
-        "queue": (
-            {"queue": "Biling"},
-            (
-                "There is no queue table Biling@[public] to send to; create it with: sqlqueue create "
-                "'Biling', or correct the destination or its schema. Nothing of this batch was sent."
-            ),
-        ),
-        "password": (
-            {"url": guarded, "password": "guess"},
-            f"The database at {where} refused the login of user 'guarded'; check user and password.",
-        ),
-        "port": (
-            {"url": "postgresql://me@127.0.0.1:1/shop"},
-            (
-                "No database answers at 127.0.0.1:1/shop (connection failed: connection to server at "
-                '"127.0.0.1", port 1 failed: Connection refused); check host, port and that the server runs.'
-            ),
-        ),
-        "right": (
-            {"url": guarded_url},
-            (
-                f"User 'guarded' lacks a right at {where} while sending to "
-                f"{with_catalog(postgresql, 'Billing')} (permission denied for table Billing); a receiver "
-                "needs SELECT, DELETE (and UPDATE on PostgreSQL, to lock rows) on its queue, a sender INSERT "
-                "(and USAGE on the sequence of a PostgreSQL queue)."
-            ),
-        ),
+    where, name = postgresql.url.rpartition("@")[2], with_catalog(postgresql, "Billing")
+    missing = (
+        "There is no queue table Biling@[public] to send to; create it with: sqlqueue create 'Biling', or "
+        "correct the destination or its schema."
+    )
+    refused = f"The database at {where} refused the login of user 'guarded'; check user and password."
+    lacking = (
+        f"The user 'guarded' may not send to {name}, for it lacks INSERT, USAGE on the sequence; have a "
+        'sender\'s rights granted. GRANT USAGE ON SCHEMA "public" TO "guarded"; GRANT INSERT ON "public".'
+        '"Billing" TO "guarded"; GRANT USAGE ON SEQUENCE "public"."Billing_seq_seq" TO "guarded";'
+    )
+    denied = (
+        f"User 'guarded' lacks a right at {where} while sending to {name} (permission denied for table "
+        "Billing); a receiver needs SELECT, DELETE (and UPDATE on PostgreSQL, to lock rows) on its "
+        "queue, a sender INSERT (and USAGE on the sequence of a PostgreSQL queue)."
+    )
+    guessed = {"url": re.sub("//guarded:[^@]*@", "//guarded@", guarded_url), "password": "guess"}
+    given, said, in_a_batch = {
+        "queue": ({"queue": "Biling"}, missing, f"{missing} Nothing of this batch was sent."),
+        "password": (guessed, refused, refused),
+        "right": ({"url": guarded_url}, lacking, denied),
     }[mistake]
     to = {"url": postgresql.url, "queue": "Billing", "outbox": "none", **given}
+    with pytest.raises((QueueError, ConfigurationError), match=f"^{re.escape(said)}$"):
+        SqlQueueSink(**to)
+    frame = stream(spark, postgresql, orders).select("Headers", "Body")
+    lines, sentence = failed(lambda: drain(by_format(frame, tmp_path, **to)))
+    assert sentence == in_a_batch
+    assert re.search(rf" sqlqueue_spark\.errors\.\w+: {re.escape(sentence)}$", lines[0])
+    assert orders.count() == 2
+
+
+@pytest.mark.parametrize("door", [by_sink, by_format])
+def test_a_sink_whose_database_is_down_says_so_in_its_first_batch(
+    door, spark, postgresql, orders, tmp_path, caplog
+):
+    to = {"url": "postgresql://me@127.0.0.1:1/shop", "queue": "Billing", "outbox": "none"}
     frame = stream(spark, postgresql, orders).select("Headers", "Body")
     lines, sentence = failed(lambda: drain(door(frame, tmp_path, **to)))
-    assert sentence == said
+    assert sentence == (
+        "No database answers at 127.0.0.1:1/shop (connection failed: connection to server at "
+        '"127.0.0.1", port 1 failed: Connection refused); check host, port and that the server runs.'
+    )
     assert re.search(rf" sqlqueue_spark\.errors\.\w+: {re.escape(sentence)}$", lines[0])
+    looked = [f"not_looked queue=Billing: {sentence} The first batch looks again."]
+    assert [each for each in caplog.messages if each.startswith("not_looked")] == looked * (door is by_sink)
     assert orders.count() == 2
 
 

@@ -34,7 +34,7 @@ PIPELINE = textwrap.dedent("""
         return orders.select("Headers", "Body")
 """)
 BEGIN = textwrap.dedent("""
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession, functions as F
     from sqlqueue_spark import SqlQueueSink
     spark = SparkSession.builder.master("local[1]").getOrCreate()
     right = RIGHT
@@ -52,12 +52,14 @@ CELLS = {
         rows.write.format("sqlqueue").mode("append").options(**to).save()
     """),
     "argument": 'SqlQueueSink(**right, quue="orders")',
+    "sink": 'SqlQueueSink(**{**right, "queue": "ordrs"}, outbox="none")',
 }
 #: Queries that find their mistake while they run.
 QUERIES = {
     "batch": textwrap.dedent("""
         orders = spark.readStream.format("sqlqueue").options(**right).load().select("Headers", "Body")
-        query = orders.writeStream.foreachBatch(SqlQueueSink(**{**right, "queue": "ordrs"}, outbox="none"))
+        sink = SqlQueueSink(**right, outbox="none")
+        query = orders.select("Body", F.lit("ordrs").alias("Destination")).writeStream.foreachBatch(sink)
         query = query.option("checkpointLocation", "batch").trigger(availableNow=True)
         query.start().awaitTermination()
     """),
@@ -107,6 +109,7 @@ def said(postgresql):
         "password": f"The database at {where} refused the login of user 'guarded'; check user and password.",
         "peek": missing,
         "argument": option,
+        "sink": missing.replace("in this database", "to send to").replace("queue name", "destination"),
         **dict.fromkeys(
             ("write", "batch", "stream"),
             "There is no queue table ordrs@[public] to send to; create it with: sqlqueue create 'ordrs', or "

@@ -197,11 +197,11 @@ def test_nothing_is_sent_when_a_destination_is_missing(spark, engine, queue, sen
 
 def test_a_missing_outbox_or_unknown_column_is_refused(spark, engine, queue):
     """Before anything is sent."""
+    there_is_none = r"^There is no outbox table .* create it with: sqlqueue outbox create"
+    with pytest.raises(QueueError, match=there_is_none):
+        SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales")
+    create_outbox(engine, "Sales")
     sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales")
-    with pytest.raises(
-        QueueError, match=r"^There is no outbox table .* create it with: sqlqueue outbox create"
-    ):
-        sink(orders(spark, range(3)), 1)
     with pytest.raises(ConfigurationError, match="A message has no column 'Bodi'; did you mean Body"):
         sink(orders(spark, range(3)).withColumn("Bodi", F.lit("x")), 1)
     unknown = orders(spark, range(3)).withColumn("Bodi", F.lit("x"))

@@ -22,6 +22,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 from sqlqueue_spark.spark.readers import SCHEMA
 from tests.support.asking_server import asking
@@ -156,13 +157,16 @@ def test_another_database_of_a_destination_does_not_get_it(given_for):
         "endpoint.Billing.url": other.url(),
         "endpoint.Shipping*.url": f"{own.url()}&application_name=x",
     }
-    sink = SqlQueueSink(url=own.url(), queue="orders", outbox="none", options=options)
-    targets = sink.places.everywhere()
+    named = {"url": own.url(), "queue": "orders", "outbox": "none", **options}
+    with pytest.raises(ConfigurationError, match=REFUSED):
+        SqlQueueSink(options=named)  # it looks at its queue
+    sink = SinkOptions.parse(with_password(named))
+    targets = Places(sink, sink).everywhere()
     assert [target.password for target in targets] == [SECRET, None, None]
     for target in targets:
         with pytest.raises(ConfigurationError, match=REFUSED):
             connect(target)
-    assert own.heard.count(SECRET.encode()) == 1
+    assert own.heard.count(SECRET.encode()) == 2
     assert SECRET.encode() not in other.heard
 
 

@@ -87,8 +87,8 @@ def test_the_stage_is_told_which_destinations_messages_have_named():
 
 @pytest.mark.parametrize("mode", [{"outbox": "none"}, {"transactionMode": ATOMIC, "stream": "Forward"}])
 def test_messages_without_a_type_are_said_once(caplog, mode):
-    """On the driver, where somebody reads it."""
-    sink = SqlQueueSink(options={"url": "postgresql://h/d", "queue": "orders", **mode})
+    """On the driver, whose log people read."""
+    sink = SqlQueueSink.of(SinkOptions.parse({"url": "postgresql://h/d", "queue": "orders", **mode}))
     told = (
         row(Sent(sent=3, untyped=2))
         if "outbox" in mode

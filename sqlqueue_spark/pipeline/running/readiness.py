@@ -18,8 +18,7 @@ from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, connect, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.inspection.doctor.machine_checks import java
-from sqlqueue_spark.inspection.queue_findings import of_rights
-from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.delta_lake import fetches_delta
 from sqlqueue_spark.pipeline.running.session import is_ours, missing_settings, runs
 from sqlqueue_spark.pipeline.running.spark_defaults import settings_in, users_folder
@@ -31,7 +30,8 @@ from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
-from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, try_outbox
+from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox
+from sqlqueue_spark.send.deliver.preflight import check_named
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.tables import ddl, delayed, queues, rights
 from sqlqueue_spark.tables.base_table import BaseTable
@@ -39,8 +39,6 @@ from sqlqueue_spark.tables.database_facts import are_one
 from sqlqueue_spark.tables.ddl import QueueItself
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
-from sqlqueue_spark.tables.queue_admin import QueueAdmin
-from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
@@ -147,7 +145,7 @@ def check_ready(
         with own.transaction():
             received = _received_from(own, source)
             if source.error_queue is not None:
-                _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
+                rights.check(own, queues.get(own, source.error_queue, naming).table, SENDER)
             for queue in received if retries else ():
                 try:
                     delayed.get(own, queue.table.table)
@@ -192,7 +190,7 @@ def create_missing(
     sink = _places(sink)
     with one_each() as connected:
         if sink is not None:
-            _check_reach(sink)
+            sink.check_reach()
             connected(Target.of(sink.away))  # to the others lead the tables that are wanted there
             check_logins(sink)
         reached = []
@@ -224,7 +222,7 @@ def _received_from(own: Connection, source: SourceOptions) -> list[Queue]:
     """The queues of a source, from all of which the login may receive, in the open transaction."""
     found = opened(own, source)
     for queue in found:
-        _check_rights(own, queue.table, RECEIVER)
+        rights.check(own, queue.table, RECEIVER)
     return found
 
 
@@ -274,38 +272,17 @@ def _places(sink: SinkOptions | Places | None) -> Places | None:
 
 
 def _check_sink(sink: Places, connected: Connected, own: Connection, received: Collection[str]) -> None:
-    _check_reach(sink)
     routes = Routes(Destinations(sink.home, sink.away), connected)
-    targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
+    check_named(routes)
     for address, place in sink.named:
-        if sink.is_stored(place):
+        if sink.is_stored(place) or address == sink.home.store_and_forward:
             continue
         found = routes.at(place, address)
-        connection = connected(found.target)
-        with connection.transaction():
-            _check_rights(connection, found.table, SENDER)
-        stores = address == sink.home.store_and_forward
-        if found.table.name in received and not stores and are_one(own, connection):
+        if found.table.name in received and are_one(own, connected(found.target)):
             raise ConfigurationError(
                 f"By another url the queue {address!r} of the sink is one of the source, {found.table.name}: "
                 "what goes there would go round for ever, or be dropped as sent before; name another queue."
             )
-        targets[place.target] = None
-    if sink.away.publish:
-        routes.check_subscriptions()
-    for target in targets if sink.home.uses_outbox else ():
-        try_outbox(OutboxTable.of_sink(connected(target), sink.at(target)))
-
-
-def _check_reach(sink: Places) -> None:
-    """Refuse a destination that the transaction of an atomic pipeline cannot reach."""
-    if sink.home.transaction_mode == ATOMIC and sink.away.queue is not None:
-        sink.check_one_database(sink.away.queue)
-
-
-def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:
-    for finding in of_rights(QueueAdmin(connection, table), rights.held(connection, table), role):
-        raise QueueError(f"{finding.message} {' '.join(finding.remedy_sql.split())}")
 
 
 def check_machine(*, delta: bool = True, folders: Mapping[str, str] | None = None) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Naming, Table, of_endpoint
-from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SinkOptions
 
 _LOGIN = ("user", "password", "access_token", "access_token_provider")
 
@@ -137,6 +137,11 @@ class Places:
                 "sendsAtomicWithReceive cannot reach in one transaction; send to it with receiveOnly and an "
                 "outbox, or name a queue of this database as storeAndForward."
             )
+
+    def check_reach(self) -> None:
+        """Refuse a queue of the options that the transaction of an atomic pipeline cannot reach."""
+        if self.home.transaction_mode == ATOMIC and self.away.queue is not None:
+            self.check_one_database(self.away.queue)
 
     def full_address(self, place: Place) -> str:
         """The address of a place as the transport writes it: complete.

@@ -1,23 +1,65 @@
-"""Checks on the driver, before anything is sent: all destinations, their outboxes, the stage's source."""
+"""Checks on the driver, before anything is sent: all destinations, their outboxes, the stage's source.
+
+What options name is looked at when a sink is made, or before a job starts Spark; the rest before each batch.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 
 from sqlqueue_spark.engines.open_connection import Connection, Target, one_each
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, nothing_passes_on
-from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
+from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions, try_outbox
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
+from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch
 from sqlqueue_spark.tables.stages.stage_name import table_of
 
 log = logger(__name__)
+
+
+def look_before(options: SinkOptions) -> None:
+    """Refuse what is wrong with what the options of a sink name, when it is made.
+
+    It waits 5 seconds at most for a server or a lock. A database that is down is no error yet. Errors as
+    :func:`check_named`.
+    """
+    try:
+        with one_each() as connected:
+            check_named(Routes(Destinations(options), lambda target: connected(replace(target, hasty=True))))
+    except TryAgain as error:
+        log.warning("not_looked queue=%s: %s The first batch looks again.", options.queue, error)
+
+
+def check_named(routes: Routes) -> None:
+    """Check the queues and outboxes that options name, and that the login may write there.
+
+    This changes nothing. A destination that only the messages name is not known yet.
+
+    :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
+    :raises ConfigurationError: a database refuses the login, or an address or a name is impossible.
+    """
+    places = routes.places
+    places.check_reach()
+    targets = dict.fromkeys([places.at_home])  # what fails, waits or is owed is known there
+    for address, place in places.named:
+        if places.is_stored(place):
+            continue
+        found = routes.at(place, address)
+        with routes.connected(found.target).transaction() as connection:
+            rights.check(connection, found.table, rights.SENDER)
+        targets[place.target] = None
+    if places.away.publish:
+        routes.check_subscriptions()
+    for target in targets if places.home.uses_outbox else ():
+        try_outbox(OutboxTable.of_sink(routes.connected(target), places.at(target)))
 
 
 def prepare(
