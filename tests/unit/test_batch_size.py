@@ -43,8 +43,8 @@ def test_after_six_batches_at_most_one_in_twenty_has_less_than_three_quarters_of
 
 @pytest.mark.parametrize("fixed, each", SINKS)
 def test_a_batch_is_expected_to_last_half_as_long_again_as_the_longest_at_most(fixed, each):
-    """In 57 of 60 runs: where the noise makes a batch much shorter, the next one may be too large."""
-    assert sum(max(run.seconds) <= 30 for run in runs(fixed, each)) >= 57
+    """With other seeds in all but one run of 600: noise has no bound, and may make a batch much shorter."""
+    assert max(max(run.seconds) for run in runs(fixed, each)) <= 30
 
 
 @pytest.mark.parametrize("rows", [1_000_000, 3_000_000])
@@ -173,7 +173,7 @@ def test_between_triggers_the_rows_of_a_batch_take_no_longer_than_they_may():
 def test_a_job_that_slows_down_gets_small_batches():
     """It tells when a batch is done, and pauses half a minute where its messages fail."""
     size = BatchSize(300, 2, 20, 1_000_000, told=True)
-    assert sizes(size, [lambda rows: min(rows, 30)] * 6) == [75, 18, 10, 10, 10, 14]
+    assert sizes(size, [lambda rows: min(rows, 30)] * 6) == [75, 18, 10, 10, 10, 13]
 
 
 def test_what_is_learned_of_the_cost_is_what_the_batches_took():

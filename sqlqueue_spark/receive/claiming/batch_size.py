@@ -149,8 +149,11 @@ class BatchSize:
     #: A batch that may last longer than these seconds counts less fixed cost than is likely: a part of the
     #: doubt, more with each batch. A smaller batch that follows then clears the doubt.
     _LONG, _CAUTION, _MOST_CAUTION = 4.0, 0.1, 0.3
-    #: A first batch has Spark's start in its time, so that this factor more rows fit than it shows.
+    #: A first batch has Spark's start in its time, so that this factor more rows fit than it shows. Few rows
+    #: (``_FEW``) are those of a slow function, beside which the start is short.
     _COLD = 1.5
+    #: Noise may have made a batch short, so that only this part of what its time shows surely fits.
+    _SURE = 0.92
     #: A batch with this part of its size is full. Only then does the size grow.
     _FULL = 0.8
     #: How long a batch lasts beside neighbours: this number of seconds, or of fixed costs if that is more.
@@ -221,12 +224,13 @@ class BatchSize:
         self.lasted = seconds = max(seconds, 0.001)
         if cold:
             if self._more:
-                self.rows = max(self.rows, self._times(self._live * self._COLD * self._longest / seconds))
+                cold = self._COLD if self.had > self._FEW else 1.0
+                self.rows = max(self.rows, self._times(self._live * cold * self._longest / seconds))
             return
         if not self._more and self.had < self.rows / self._GROWTH:
             return  # a small batch says nothing of a large one
         live = round(self._live * self.had)
-        fits = self._longest / max(seconds, self._cost.of(live))
+        fits = self._SURE * self._longest / max(seconds, self._cost.of(live))
         self._cost.learn(live, seconds)
         self._shortest = min(self._shortest, seconds)
         self._smallest, self._largest = min(self._smallest, live), max(self._largest, live)
