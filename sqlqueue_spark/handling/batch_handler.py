@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.errors import WrongAnswer
 from sqlqueue_spark.handling.handler_calls import Handler, Seen, Watch
-from sqlqueue_spark.handling.outcome_columns import Outcome, failed, outcome_columns, with_outcomes
+from sqlqueue_spark.handling.outcome_columns import Outcome, failed, outcome_columns
 from sqlqueue_spark.handling.received_message import ReceivedMessage, received
 
 #: Outcomes are given away when the first of them is this old, or when they have this many bytes.
@@ -21,13 +21,6 @@ class BatchHandler:
     def __init__(self, handler: Handler, seen: Seen | None = None) -> None:
         self._handler = handler
         self._watch = Watch(handler.limits.timeout, seen)
-
-    def handle(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The messages with their outcomes, in their order, in one batch or several."""
-        done = 0
-        for outcomes in self.outcomes(messages):
-            yield with_outcomes(messages.slice(done, outcomes.num_rows), outcomes)
-            done += outcomes.num_rows
 
     def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The columns of the outcomes, part by part, so that little is lost when the process dies."""

@@ -56,7 +56,7 @@ _idle: collections.OrderedDict[bytes, ChildProcess] = collections.OrderedDict()
 
 @dataclass(eq=False)
 class HandlingTask:
-    """What a worker does with its part of a batch, in a child process where there can be one.
+    """What a worker does with its part of a batch, in a child process.
 
     :param pickled: the handler, which is loaded only in the child.
     :param limits: of the handler; of the exceptions only ``WorkerDied`` and ``HandlerTimeout`` count.
@@ -78,20 +78,14 @@ class HandlingTask:
         """The messages with their outcomes, in batches, and in their order unless a child ends.
 
         :raises ConfigurationError: the handler cannot be loaded.
+        :raises OSError: no process can be made.
         """
         leave_out_modules()
-        handle = self._handled
         self._child = _idle.pop(self.pickled, None)
-        try:
-            self._usable_child()
-        except OSError as error:
-            log.warning(
-                "no_child_process reason=%r: a handler that ends its process ends Spark's worker", str(error)
-            )
-            handle = BatchHandler(self._handler()).handle
+        self._usable_child()
         try:
             for batch in plain(batches):
-                yield from handle(batch)
+                yield from self._handled(batch)
         finally:
             if self._child is not None and self._child.usable:
                 _idle[self.pickled] = self._child
@@ -139,10 +133,8 @@ class HandlingTask:
 
     def _load(self, seen: Seen) -> Outcomes:
         """In the child: what handles its messages."""
-        return BatchHandler(self._handler(), seen).outcomes
-
-    def _handler(self) -> Handler:
-        return pickle.loads(self.pickled)  # type: ignore[no-any-return] # noqa: S301 -- Spark brought it
+        handler: Handler = pickle.loads(self.pickled)  # noqa: S301 -- Spark brought it
+        return BatchHandler(handler, seen).outcomes
 
     def _count_unbegun(self, ended: ChildEnded) -> None:
         self._unbegun += 1

@@ -91,7 +91,7 @@ def steps(  # noqa: C901 -- it is a list
         )
         given = {name: [None] * COUNT for name in JOINT_SCHEMA.names} | row
         given |= {"Body": [message] * COUNT, "Headers": [text] * COUNT}
-        return [*BatchHandler(handler).handle(pa.RecordBatch.from_pydict(given, JOINT_SCHEMA))]
+        return [*BatchHandler(handler).outcomes(pa.RecordBatch.from_pydict(given, JOINT_SCHEMA))]
 
     def peeked(bodies):
         table = MessageTable(bodies)
