@@ -78,13 +78,6 @@ def test_a_place_without_java_is_named(monkeypatch, tmp_path):
     )
 
 
-def test_an_old_python_is_named(monkeypatch):
-    monkeypatch.setattr(sys, "version_info", (3, 10, 4))
-    assert checked("python", machine_checks.python) == Check(
-        name="python", state=State.WRONG, said="Python is 3.10.4, and 3.11 or newer is needed: install one."
-    )
-
-
 @pytest.mark.parametrize(
     "version,expected",
     [

@@ -18,7 +18,6 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
 from sqlqueue_spark.version import pip_install, requirements
 
-_OLDEST_PYTHON = (3, 11)
 _OLDEST_JAVA = 17
 _OLDEST_SPARK = [4, 0]
 #: The packages that bring Spark; the first one brings all of it.
@@ -48,10 +47,7 @@ def checks() -> Iterator[Check]:
 
 
 def python() -> str:
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < _OLDEST_PYTHON:
-        raise Wrong(f"Python is {found}, and {_dotted(_OLDEST_PYTHON)} or newer is needed: install one.")
-    return f"{found} ({sys.executable})"
+    return f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})"
 
 
 def java() -> str:
@@ -105,7 +101,7 @@ def workers() -> str:
         wrong = "is no Python that runs"
     else:
         version = f"{major}.{minor}"
-        if version != _dotted(sys.version_info[:2]):
+        if version != "{}.{}".format(*sys.version_info):
             wrong = f"is Python {version}"
         elif lacking:
             wrong = f"lacks {' and '.join(lacking)}"
@@ -169,7 +165,3 @@ def _installed() -> tuple[str, str] | None:
 
 def _release(version: str) -> list[int]:
     return [int(each) for each in re.findall(r"\d+", version)[:2]]
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
