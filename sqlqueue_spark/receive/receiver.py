@@ -27,7 +27,7 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, Queu
 from sqlqueue_spark.receive.claiming.destructive_look import Looks
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
-from sqlqueue_spark.receive.holding.done_file import DoneFile
+from sqlqueue_spark.receive.holding.done_file import GIVEN_BACK, RECEIVED, DoneFile
 from sqlqueue_spark.receive.holding.settling import OpenClaim, Settling, may_go_away
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.holding.unfinished_batch import known_to_the_sink, locked_again
@@ -108,6 +108,8 @@ class Receiver:
                 self._done_file.watch()
             if held.session is None:
                 self._hand_out(end)
+            elif self._done_file is not None:  # each of these rows is read, or the batch fails
+                self._done_file.say(RECEIVED, str(sum(len(part.live) for part in held.parts)))
             fail_points.step(fail_points.OFFSET_LOGGED)
             self._pool.retried(lambda: self._staging.open(start, end))
             return tasks_of(held.parts, self._options, None if held.session else self._readings.begin())
@@ -272,7 +274,7 @@ class Receiver:
             if logged and self._options.outbox_endpoint is not None and end.mode == RECEIVE_ONLY:
                 left = [known_to_the_sink(each, self._options) for each in parts]
                 if self._done_file is not None and [each.count for each in left] != [p.count for p in parts]:
-                    self._done_file.say_given_back()
+                    self._done_file.say(GIVEN_BACK)
                 parts = left
                 self._scanner.look_from_start_next()
         return session, parts

@@ -8,7 +8,7 @@ from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
 
-_NOT_OTHERS = ("sent", "repeated", "untyped")
+_NOT_OTHERS = ("sent", "repeated", "received", "untyped")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,8 @@ class Sent:
     #: Copies in the audit queue, and messages of which ServiceControl was told that they were handled.
     audited: int = 0
     acknowledged: int = 0
+    #: Received messages that the frame has, whatever became of them, also in an earlier try.
+    received: int = field(default=0, compare=False)
     #: Messages that lack a type and need one: a line of their own tells of them.
     untyped: int = field(default=0, compare=False)
 

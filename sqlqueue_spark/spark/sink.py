@@ -156,6 +156,8 @@ class SqlQueueSink:
         #: Other databases. Messages for those that are down wait. A job sets it, and looks whether they are
         #: back.
         self.databases: RemoteDatabases | None = None
+        #: Looks at what became of a batch before Spark logs it. A job sets it.
+        self.check: Callable[[Sent], object] = lambda _: None
         #: Whether the program is asked to stop, so that a batch does not wait any longer.
         self.stopped: Callable[[], bool] = lambda: False
 
@@ -172,6 +174,7 @@ class SqlQueueSink:
         while True:
             try:
                 self._send_batch(df, batch_id)
+                self.check(self._counts[batch_id])
             except Exception as error:
                 end_if_stopped(error)
                 if self._rows_wait or not database_came_back(
@@ -233,7 +236,7 @@ class SqlQueueSink:
         for before, sent in self._sealed:
             if surely_same(before, df):
                 again = sent.repeated + (sent.handled or sent.sent) + sent.failed + sent.retried
-                self._told(Sent(repeated=again), run.batch.number, "staged")
+                self._told(Sent(repeated=again, received=sent.received), run.batch.number, "staged")
                 return
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
         staged = [Staged(each.task, each.destinations, each.named, each.rows) for each in done]

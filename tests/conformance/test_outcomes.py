@@ -16,6 +16,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import queue_table
 from tests.support import messages
 from tests.support.delayed import DelayedRows
@@ -32,8 +33,10 @@ from tests.support.outcomes import (
     sent_to,
     settle,
     settle_all,
+    settled_all,
 )
-from tests.support.sending import OUTBOXES, batch, ids_in, send, steps
+from tests.support.sending import OUTBOXES, batch, ids_in, send, sent_all, steps
+from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -91,6 +94,26 @@ def test_a_received_message_sends_all_that_it_sends(engine, given, billing, erro
     shown = sorted(key.partition(">")[0] for key in remembered.ids())
     digits = digits_of(engine, "orders")
     assert shown == [f"{row_id(1)}-1-{digits}", f"{row_id(2)}-2-{digits}", message_id(1), message_id(2)]
+
+
+def test_each_received_message_of_a_frame_is_counted_whatever_becomes_of_it(engine, given):
+    """In each try: a job compares their number with that of the messages that came."""
+    SubscriptionRows(engine).create()
+    outcomes = [
+        outcome(1, outgoing("billing", 10), outgoing("billing", 11)),
+        outcome(2),
+        outcome(3, fails=failure()),
+        outcome(4, outgoing("nowhere", 12)),
+        outcome(5, Headers="no JSON"),
+        outcome(6, outgoing(None, 13, EventType="Shop.NoneHasSubscribed")),
+        outcome(7, **dict.fromkeys(["Outgoing", "Failure"])),
+        outcome(8, Headers=json.dumps({MESSAGE_ID: "8", "$.store-and-forward.destination": "billing"})),
+    ]
+    tries = [settled_all(given, frame(outcomes[:5]), frame(outcomes[5:])) for _ in range(2)]
+    assert [each.received for each in tries] == [8, 8]
+    assert tries == [Sent(sent=3, handled=3, failed=4, unsubscribed=1), Sent(repeated=8, unsubscribed=1)]
+    plain = batch([1, 2], Destination="billing", Headers=None)
+    assert sent_all(given, plain).received == 0
 
 
 def digits_of(engine, queue):

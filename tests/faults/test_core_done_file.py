@@ -2,11 +2,13 @@
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from threading import Event
 
 import pytest
 
 from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.options.own_file import OwnFile
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.holding.done_file import DoneFile
 from sqlqueue_spark.receive.offset import Offset
@@ -29,6 +31,45 @@ def test_a_done_file_settles_its_batch(engine, queue, tmp_path):
         queue.insert(5, start=10)
         stream.drain()
         assert (stream.ids(), queue.count()) == (row_ids(range(15)), 0)
+
+
+def test_the_source_says_beside_the_done_file_how_many_rows_a_batch_has(engine, queue, tmp_path):
+    """Without expired ones, and in a replay without those that others took meanwhile."""
+    queue.insert(10)
+    queue.insert(5, start=10, expires=datetime(2025, 1, 1, tzinfo=UTC))
+    done, said = tmp_path / "done", tmp_path / "done.received"
+    with streaming(engine, queue, doneFile=str(done)) as stream:
+        assert stream.construct()
+        stream.plan()
+        assert OwnFile(said).read() == "10"
+        stream.crash()
+        with queue.session() as other:
+            assert other.take() is not None
+            other.commit()
+        assert len(stream.read(stream.plan())) == 9
+        assert OwnFile(said).read() == "9"
+
+
+@pytest.mark.needs("deletes_through_cte")
+def test_of_a_batch_whose_rows_are_taken_no_number_is_said(engine, queue, tmp_path):
+    """A worker takes what is there, and what it has taken is gone, whatever becomes of the batch."""
+    queue.insert(10)
+    with streaming(engine, queue, transactionMode="none", doneFile=str(tmp_path / "done")) as stream:
+        assert stream.trigger()
+    assert not (tmp_path / "done.received").exists()
+
+
+@pytest.mark.parametrize(
+    "folder, said", [("folder", []), ("file", ["Not a directory"])], ids=["is elsewhere", "is none"]
+)
+def test_a_folder_of_another_machine_is_no_trouble(engine, queue, tmp_path, caplog, folder, said):
+    """Through Spark Connect the program's files are not here."""
+    (tmp_path / "file").touch()
+    queue.insert(10)
+    with streaming(engine, queue, doneFile=str(tmp_path / folder / "done")) as stream:
+        assert stream.trigger()
+    warned = [each.message for each in caplog.records if "not_written" in each.message]
+    assert [each.partition("] ")[2].partition(":")[0] for each in warned] == said
 
 
 @pytest.mark.needs("deletes_through_cte")

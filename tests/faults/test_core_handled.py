@@ -3,17 +3,22 @@ with all that belongs to it.
 """
 
 import json
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
+from sqlqueue_spark.pipeline.running.missing_outcomes import check_outcomes
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.stage_writer import seal, stage
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.support import death_steps
 from tests.support.delayed import DelayedRows
@@ -34,10 +39,10 @@ STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
 
 class Handling(Forward):
     """Each try of a batch has other answers: a message is sent on, sent later,
-    tried again later, or fails.
+    tried again later, or fails. As a job does, it looks whether each message has an outcome.
     """
 
-    tries = 0
+    tries = checked = 0
 
     def write(self, messages):
         self.tries += 1
@@ -50,11 +55,23 @@ class Handling(Forward):
         frames = [frame(each) for each in (outcomes[:half], outcomes[half:]) if each]
         made = [composed_outcomes(given, found, each) for each in frames]
         if given.transaction_mode == ATOMIC:
-            seal(given, [stage(found, each) for each in made], run)
+            staged = [stage(found, each) for each in made]
+            seal(given, staged, run)
+            done = [each.sent for each in staged]
         else:
+            done = []
             for each in made:
                 with Sender(found) as sender:
-                    sender.send(each)
+                    done.append(sender.send(each))
+        self._check(sum(done, Sent()))
+
+    def _check(self, sent):
+        file = Path(self.options.done_file or "")
+        fewer = replace(sent, received=sent.received - 1)
+        with pytest.raises(ConfigurationError, match=f"no outcome for 1 of the {sent.received} received"):
+            check_outcomes(file, fewer)
+        check_outcomes(file, sent)
+        self.checked += 1
 
     def _outcome(self, message):
         number = number_of(message["Id"])
@@ -79,7 +96,8 @@ class Handling(Forward):
     ],
     ids=["optimistic", "pessimistic", "atomic"],
 )
-def test_each_message_has_one_outcome_whatever_dies(engine, queue, mode, steps):
+def test_each_message_has_one_outcome_whatever_dies(engine, queue, tmp_path, mode, steps):
+    """In each try the frame has as many messages as the source says that the batch has."""
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     later, retried = (DelayedRows(engine, name).create() for name in (NAME, "orders"))
     billing, error, audit = (engine.create_queue(name) for name in ("billing", "error", "audit"))
@@ -91,6 +109,7 @@ def test_each_message_has_one_outcome_whatever_dies(engine, queue, mode, steps):
         transactionMode=ATOMIC if atomic else RECEIVE_ONLY,
         maxMessagesPerTrigger="4",
         minMessagesPerPartition="2",
+        doneFile=str(tmp_path / "done"),
     )
     stream.outbox = "optimistic" if atomic else mode
     stream.sink_says = {"errorQueue": "error", "auditQueue": "audit"}
@@ -98,6 +117,7 @@ def test_each_message_has_one_outcome_whatever_dies(engine, queue, mode, steps):
         stream.drain()
         stream.stop()
     assert (sorted(crashes), queue.count()) == (sorted(steps), 0)
+    assert stream.checked >= MANY / 4
     sent = [*ids_in(billing), *(row.headers["NServiceBus.MessageId"] for row in later.rows())]
     handled = message_ids(sorted({int(each) for each in sent}))
     assert sorted(sent) == sorted([*map(str, map(number_of, handled))] * 2)

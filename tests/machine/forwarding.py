@@ -223,6 +223,7 @@ class ForwardingQuery(Query):
         for part in (messages[:half], messages[half:]):
             if part:
                 done += self._run(task, part)
+        assert done.received == len(messages), "a job would refuse this batch"
         self._databases.note(done)
         assert self._cleaner is not None
         self._databases.clean(self._cleaner)

@@ -7,12 +7,14 @@ import json
 import re
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import StreamingQueryException
 
+from sqlqueue_spark import why
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline import as_outgoing
@@ -24,7 +26,7 @@ from tests.support.messages import body, headers, message_ids, row_id
 from tests.support.outboxes import OutboxRows
 from tests.support.sending import ids_in
 from tests.support.stored import create_outbox
-from tests.support.streams import logged
+from tests.support.streams import free, logged
 from tests.support.waiting import eventually
 
 #: How the outbox marks what it sent to Billing.
@@ -189,6 +191,47 @@ def test_a_function_makes_new_messages_of_old_ones(postgresql, queues, forward, 
     assert {text["NServiceBus.EnclosedMessageTypes"] for text, _ in found} == {"Shop.Invoice, Shop"}
     assert {UUID(text["NServiceBus.MessageId"]).version for text, _ in found} == {5}
     assert {text["NServiceBus.OriginatingEndpoint"] for text, _ in found} == {"Forward.Spark"}
+
+
+OUTCOMES = """
+from pyspark.sql import functions as F
+
+def every(messages):
+    failure = "IF(RowVersion > 3, named_struct('ExceptionType', 'shop.OutOfStock'), NULL)"
+    return messages.withColumns({"Failure": F.expr(failure), "Queue": F.lit("orders")})
+
+def good(messages):
+    return every(messages).filter("Failure IS NULL")
+"""
+
+
+@pytest.mark.parametrize("mode", ["optimistic", "atomic"])
+def test_a_batch_with_a_received_message_without_an_outcome_fails(
+    postgresql, queues, forward, tmp_path, monkeypatch, mode
+):
+    """Spark would log it, and the row would be deleted. With the function mended each message has one
+    outcome: the first try may have sent some.
+    """
+    orders, billing, _ = queues
+    error = postgresql.create_queue("error")
+    orders.insert(5)
+    orders.insert(1, start=5, expires=datetime(2025, 1, 1, tzinfo=UTC))
+    (tmp_path / "shop_outcomes.py").write_text(OUTCOMES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = {"transactionMode": "sendsAtomicWithReceive"} if mode == "atomic" else {}
+    sink = {"errorQueue": "error", "outbox": "none" if mode == "atomic" else mode}
+    with pytest.raises(StreamingQueryException) as failed:
+        forward(source, sink, function="shop_outcomes:good")
+    assert why(failed.value) == (
+        "There is no outcome for 2 of the 5 received messages, so the batch fails and its rows stay in "
+        "their queue; let the transform keep each row of a frame with Outgoing or Failure (one that sends "
+        "nothing has an empty Outgoing), and not unite parts of it, because Spark calls a function anew for "
+        "each part."
+    )
+    eventually(lambda: free(orders) == 5)
+    assert (orders.count(), billing.count()) == (6, 0 if mode == "atomic" else 3)
+    forward(source, sink, function="shop_outcomes:every")
+    assert (sent(billing), ids_in(error), orders.count()) == (messages(range(3)), message_ids([3, 4]), 0)
 
 
 def test_what_comes_back_because_the_server_forgot_a_commit_is_counted_once(

@@ -104,6 +104,22 @@ def test_messages_without_a_type_are_said_once(caplog, mode):
     )
 
 
+@pytest.mark.parametrize("mode", [{"outbox": "none"}, {"transactionMode": ATOMIC, "stream": "Forward"}])
+def test_a_job_looks_at_each_batch_before_spark_logs_it(mode):
+    """Also at one that stands on the stage already, because it was sent again."""
+    sink = SqlQueueSink(options={"url": "postgresql://h/d", "queue": "orders", **mode})
+    told = row(Sent(sent=3, received=3), task="a task", destinations=["orders"], named=[], rows=3)
+    batch, seen = frame("Headers", told=[told, told]), []
+    sink.check = lambda sent: seen.append(sent.received)
+    with mock.patch("sqlqueue_spark.spark.sink.seal"):
+        sink(batch, 7)
+        sink(batch, 7)
+        sink.check = mock.Mock(side_effect=ConfigurationError("wrong"))
+        with pytest.raises(ConfigurationError, match="wrong"):
+            sink(batch, 7)
+    assert seen == [6, 6]
+
+
 @pytest.mark.parametrize(
     "columns, in_job, waits",
     [

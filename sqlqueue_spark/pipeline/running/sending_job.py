@@ -1,6 +1,7 @@
 """Sends, until stopped, what a transform makes of the messages of a queue, for the three jobs that send."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -12,11 +13,12 @@ from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for
 from sqlqueue_spark.pipeline.running.job_note import JobNote
+from sqlqueue_spark.pipeline.running.missing_outcomes import check_outcomes
 from sqlqueue_spark.pipeline.running.queue_stream import keeps_state, read_queue, send
 from sqlqueue_spark.pipeline.running.slow_down import slowing_down
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
-from sqlqueue_spark.receive.holding.done_file import given_back
+from sqlqueue_spark.receive.holding.done_file import GIVEN_BACK, file_beside
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
@@ -62,7 +64,9 @@ def send_until_stopped(
         if stateful and knows_rows:
             messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
-        FrameColumns.of(messages.dtypes, home)
+        columns = FrameColumns.of(messages.dtypes, home)
+        if columns.outcomes and not stateful:  # a state may give an outcome in a later batch
+            queues.check = partial(check_outcomes, done_file)
         if queues.databases is None and not stateful:
             queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
@@ -85,7 +89,7 @@ def send_until_stopped(
                 done_file=done_file,
                 details=lambda number: (queues.details(number) + delivery.details()).strip(),
             )
-            lost = given_back(done_file).exists()
+            lost = file_beside(done_file, GIVEN_BACK).exists()
     if note is not None:
         note.end(stopped=totals.stopped, available_now=options.available_now, given_back=lost)
     click.echo(f"received={totals.messages} {totals}")

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import BatchReport, Details, Totals
 from sqlqueue_spark.plain_text import is_terminal
-from sqlqueue_spark.receive.holding.done_file import given_back
+from sqlqueue_spark.receive.holding.done_file import GIVEN_BACK, RECEIVED, file_beside
 
 #: What Java says of a child that a signal has ended: 2 and 15 while it starts, 128 more while it is awaited.
 #: Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C also goes to ``chmod``.
@@ -41,11 +41,12 @@ def stoppable(source: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Path,
     with tempfile.TemporaryDirectory(prefix="sqlqueue-") as folder:
         stop_file = Path(said(source, "stopFile") or Path(folder) / "stop")
         done_file = Path(said(source, "doneFile") or Path(folder) / "done")
-        for each in (done_file, given_back(done_file)):
+        told = (done_file, file_beside(done_file, GIVEN_BACK), file_beside(done_file, RECEIVED))
+        for each in told:
             each.unlink(missing_ok=True)
         others = {name: each for name, each in source.items() if name.lower() not in ("stopfile", "donefile")}
         yield {**others, "stopFile": str(stop_file), "doneFile": str(done_file)}, stop_file, done_file
-        for each in (done_file, given_back(done_file)):
+        for each in told:
             each.unlink(missing_ok=True)
 
 

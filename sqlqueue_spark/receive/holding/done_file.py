@@ -16,11 +16,13 @@ from sqlqueue_spark.receive.offset import Offset
 log = plain_text.logger(__name__)
 
 _LOOK_SECONDS = 0.05
+#: Files beside it, in which the source says that rows of a logged batch were given back, their claim being
+#: lost; and how many rows the batch has that it has planned last.
+GIVEN_BACK, RECEIVED = ".given-back", ".received"
 
 
-def given_back(done_file: Path) -> Path:
-    """The file beside it that says that rows of a logged batch were given back, their claim being lost."""
-    return done_file.with_name(f"{done_file.name}.given-back")
+def file_beside(done_file: Path, which: str) -> Path:
+    return done_file.with_name(f"{done_file.name}{which}")
 
 
 class DoneFile:
@@ -63,11 +65,14 @@ class DoneFile:
             if end is not None:
                 self._done(end)
 
-    def say_given_back(self) -> None:
+    def say(self, which: str, text: str = "") -> None:
+        """Write a file beside it."""
         try:
-            OwnFile(given_back(self._path)).write("")
+            OwnFile(file_beside(self._path, which)).write(text)
+        except FileNotFoundError as error:  # of the folder: the program runs elsewhere (Spark Connect)
+            log.debug("not_written file=%s%s: %s", self._path, which, error)
         except OSError as error:
-            log.warning("given_back_not_written file=%s: %s", self._path, error)
+            log.warning("not_written file=%s%s: %s", self._path, which, error)
 
     def _version(self) -> tuple[int, int] | None:
         try:

@@ -88,7 +88,8 @@ class Sender:
         done = Sent()
         for chunk in chunks:
             parts, unsubscribed = self._copied(chunk)
-            done += Sent(unsubscribed=unsubscribed, untyped=chunk.sends.untyped)
+            received = 0 if chunk.rows is None else len(chunk)
+            done += Sent(received=received, unsubscribed=unsubscribed, untyped=chunk.sends.untyped)
             for part in parts:
                 done += self._sent(self._retried(partial(self._addressed, part)))
         return done
