@@ -75,6 +75,9 @@ class OutboxCleaner:
             try:
                 with connect(target, again=True) as connection:
                     outbox = OutboxTable.of_sink(connection, self._at(target))
+                    with connection.transaction():
+                        if not outbox.exists():  # nothing was sent there
+                            continue
                     log.info("cleaned outbox=%s forgotten=%d", outbox.name, forget(outbox, keep))
             except SqlQueueError as error:
                 log.warning("cleanup_failed endpoint=%s: %s", self._options.sender, error)

@@ -119,14 +119,26 @@ def test_it_forgets_more_than_one_statement_does(engine, rows):
     assert rows.ids() == {"orphan"}
 
 
-@pytest.mark.needs("numbers_missing_tables")
-def test_one_failed_database_stops_no_other(engine, rows, elsewhere, caplog):
+@pytest.mark.tier("all")
+def test_a_sink_cleans_the_outbox_of_each_database_of_its_options(engine, rows, elsewhere, caplog):
+    """A task also sends to databases that the driver has not looked at. One that is down stops no other."""
+    urls = {"endpoint.Lost.url": "postgresql://127.0.0.1:1/none", "endpoint.Billing.url": elsewhere.url}
+    given = options(engine, **urls)
+    theirs, destinations = with_two(elsewhere), Destinations(given)
+    cleaner = OutboxCleaner(given, at=destinations.places.at)
+    cleaned(cleaner, *destinations.having_outboxes())
+    assert (rows.ids(), theirs.ids()) == ({"young"}, {"young"})
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith("cleanup_failed endpoint=Sales: ")
+    assert "127.0.0.1" in said
+
+
+def test_a_database_without_the_outbox_is_passed_over(engine, rows, elsewhere, caplog):
     given = options(engine)
     there = Target.of(options(elsewhere))
     cleaned(OutboxCleaner(given), there, Target.of(given))
     assert rows.ids() == {"young"}
-    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert said.startswith("cleanup_failed endpoint=Sales: The outbox table ")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
     theirs = with_two(elsewhere)
     cleaned(OutboxCleaner(given), there)
     assert theirs.ids() == {"young"}

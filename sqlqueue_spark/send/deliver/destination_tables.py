@@ -77,13 +77,10 @@ class Destinations:
         return self._facts.get((fact, target), False)
 
     def having_outboxes(self) -> list[Target]:
-        """The databases whose outboxes this sink asks."""
+        """The databases whose outboxes this sink may ask: a task may send to each that an option names."""
         if self.options.uses_outbox:
-            return list(dict.fromkeys([*self.databases(), *self._known(HAS_SUBSCRIPTIONS)]))
-        return self._known(HAS_IDS)
-
-    def _known(self, fact: str) -> list[Target]:
-        return [target for (name, target), known in self._facts.items() if known and name == fact]
+            return self.places.everywhere()
+        return [target for (name, target), known in self._facts.items() if known and name == HAS_IDS]
 
     def databases(self) -> list[Target]:
         """The databases of the tables that were found."""
