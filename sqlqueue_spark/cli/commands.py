@@ -2,6 +2,7 @@
 
 import importlib
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.rights import INSTALLER, RECEIVER, ROLES, SENDER
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -204,14 +206,20 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
 @parameters.argument("queue", "[QUEUE]", required=False)
 @parameters.perhaps_connected
 @parameters.role
+@parameters.option("--config FILE", "A job that sends: check its outbox and other databases too.", _FILE)
 @parameters.as_json
-def doctor(options: ConnectionOptions | None, queue: str | None, role: str | None, json_: bool) -> bool:
+def doctor(options: ConnectionOptions | None, config: Path | None, json_: bool, **asked: Any) -> bool:
     """Check Python, Java, Spark and drivers, and, with a url, the way to the database and a queue.
 
     Each line is a check: what was found, or what to do. Exit code 1 when there is something to do.
     """
-    wrong = False
-    for check in examine(options, queue, role=role):
+    wrong, others = False, ()
+    if config is not None:
+        job: Any = importlib.import_module("sqlqueue_spark.pipeline.declared.pipeline_options")
+        queue, places = job.of_file(config, options)
+        options, asked["queue"] = places.home, asked["queue"] or queue
+        others = importlib.import_module("sqlqueue_spark.pipeline.running.readiness").of_others(places)
+    for check in chain(examine(options, **asked), others):
         output.show_check(json_, check)
         wrong = wrong or check.state is State.WRONG
     return wrong

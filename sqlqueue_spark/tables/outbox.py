@@ -6,6 +6,7 @@ however often it is tried. The tables are those of the .NET persistence, with wh
 
 import contextlib
 import secrets
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.base_table import BaseTable
+from sqlqueue_spark.tables.database_facts import to_create
 from sqlqueue_spark.tables.outbox_keys import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.tables.rights import SENDER, remedy_command
 from sqlqueue_spark.tables.table_code import check_went_in
@@ -33,6 +35,8 @@ _OURS = "sqlqueue "
 _WITHOUT_MARKS = ("0.1.0",)
 #: How many rows the statement ``outbox_oldest`` looks at.
 _OLDEST = 1_000
+#: How long a rehearsal waits for the locks of others.
+_TRIAL_MS = 1_000
 
 
 class OutboxReport(NamedTuple):
@@ -90,6 +94,33 @@ class OutboxTable(BaseTable):
         wanted = {"schema": self.table.schema or None, "name": self.table.table}
         found = self.execute("outbox_exists", "looking for", **wanted)
         return bool(found[0][1]) if found else None
+
+    def check(self) -> None:
+        """Look whether it is in the connection's database, and keeps each id once.
+
+        :raises QueueError: it is not, or does not; the text says what to do.
+        """
+        with self.connection.transaction():
+            if (once := self.keeps_ids_once()) is None:
+                there = to_create(self.connection, f"outbox create {for_shell(self.endpoint)}")
+                raise QueueError(f"There is no outbox table {self.name} {there}, or set outbox to none.")
+            if not once:
+                raise QueueError(
+                    f"The outbox table {self.name} has no unique index whose only key is MessageId, so one "
+                    "id could be added twice and its message sent twice; make MessageId its primary key (a "
+                    "table that is partitioned by DispatchedAt cannot have that key), or give the sink an "
+                    "endpoint with a table of its own."
+                )
+
+    def rehearse(self) -> str:
+        """As :meth:`check`, and add an id, which is rolled back; returns its name.
+
+        :raises RowsHeld: others have locked it for a second.
+        """
+        self.check()
+        with self.connection.rehearsal(_TRIAL_MS):
+            self.add_new([str(uuid.uuid4())])
+        return self.name
 
     def seen(self, ids: Iterable[str]) -> set[str]:
         return {each for chunk in self._chunks(ids) for each in self._answer("outbox_seen", chunk)}

@@ -1,10 +1,12 @@
 """The doctor on a real database: the way to a queue step by step, and what to do where it ends."""
 
+import json
 import re
 
 import pytest
 from click.testing import CliRunner
 
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions
@@ -115,3 +117,68 @@ def test_the_command_says_it_in_lines_with_its_exit_code(postgresql, guarded_url
         assert (result.exit_code, result.stderr) == (code, "")
         assert result.stdout.splitlines()[-1].startswith(last)
         assert GUARDED_PASSWORD not in result.output
+
+
+def of_job(file, text, url):
+    """The exit code, and the checks of the databases that the file of a job leads to."""
+    file.write_text(text)
+    result = CliRunner().invoke(main, ["doctor", "--config", str(file), "--url", url, "--json"])
+    made = [json.loads(line) for line in result.stdout.splitlines()]
+    return result.exit_code, [(each["name"], each["state"], each["said"]) for each in made][9:]
+
+
+@pytest.mark.tier("all")
+def test_the_file_of_a_job_leads_to_its_outbox_and_to_each_of_its_other_databases(
+    engine, queue, elsewhere, tmp_path
+):
+    """The login may send to the queues there that an option names, and each database has the outbox."""
+    file, here = tmp_path / "job.toml", ConnectionOptions.parse({"url": engine.url})
+    outbox_tables.create(here, "Sales")
+    text = f"""
+        [source]
+        queue = "orders"
+        [sink]
+        endpoint = "Sales"
+        errorQueue = "error"
+        "endpoint.error.url" = "{elsewhere.url}"
+        "endpoint.Billing.url" = "{elsewhere.url}"
+        "endpoint.Lost*.url" = "postgresql://127.0.0.1:1/none"
+        [handle]
+        checkpoint = "nowhere"
+    """
+    elsewhere.create_queue("Billing")
+    code, made = of_job(file, text, engine.url)
+    (*home, outbox), others = made[:6], made[6:]
+    assert (code, [name for name, _, _ in home]) == (1, list(STEPS))
+    assert (outbox[:2], "Sales_OutboxData" in outbox[2]) == (("outbox", "fine"), True)
+    there, lost = others[:8], others[8:]
+    assert [each[:2] for each in there] == [
+        ("network", "fine"),
+        ("login", "fine"),
+        ("database", "fine"),
+        ("queue", "wrong"),
+        ("rights", "open"),
+        ("queue", "fine"),
+        ("rights", "fine"),
+        ("outbox", "wrong"),
+    ]
+    said = [text for _, _, text in there]
+    assert all(each.startswith("endpoint.error.url: ") for each in said)
+    assert said[3].startswith("endpoint.error.url: There is no queue table error@[")
+    assert said[5].startswith("endpoint.error.url: Billing@[")
+    assert re.match(r"endpoint\.error\.url: \S+ may send(;|$)", said[6])
+    assert said[7].startswith("endpoint.error.url: There is no outbox table ")
+    assert [(name, state) for name, state, _ in lost] == [
+        ("network", "wrong"),
+        *((name, "open") for name in STEPS[1:]),
+    ]
+    assert lost[0][2].startswith("endpoint.lost*.url: No server answers at 127.0.0.1:1 (")
+    elsewhere.create_queue("error")
+    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Sales")
+    code, made = of_job(file, text.replace('"endpoint.Lost*.url"', "#"), engine.url)
+    assert (code, {state for _, state, _ in made}) == (0, {"fine"})
+
+
+def test_a_file_that_is_no_job_of_a_sender_is_refused(postgresql, tmp_path):
+    code, made = of_job(tmp_path / "job.toml", '[source]\nqueue = "orders"\n[delta]\n', postgresql.url)
+    assert (code, made) == (1, [])

@@ -1,10 +1,11 @@
-"""Checks the way to a queue, step by step: network, login, database, queue, rights."""
+"""Checks the way to queues, step by step: network, login, database, queue, rights, and a sink's outbox."""
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from sqlqueue_spark.engines.hosts import Host, hosts
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
@@ -12,10 +13,11 @@ from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.inspection.database_findings import of_database
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
 from sqlqueue_spark.inspection.queue_findings import of_rows, of_table
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables import queue_table, queues, rights
 from sqlqueue_spark.tables.database_facts import server
+from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
@@ -26,8 +28,16 @@ _SECONDS_TO_ANSWER = 3.0
 _STATEMENT = timedelta(seconds=10)
 
 
-def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> Iterator[Check]:
-    """Check each step. After a failure, only the steps that depend on it are not tried."""
+def checks(
+    options: ConnectionOptions,
+    queue: str | None,
+    role: str | None,
+    more: Callable[[Connection], Iterable[str]] = lambda _: (),
+) -> Iterator[Check]:
+    """Check each step, also of ``more`` queues, and the outbox if the options are those of a sink.
+
+    After a failure, only the steps that depend on it are not tried.
+    """
     target = replace(Target.of(options), command_timeout=_STATEMENT, lock_timeout=_STATEMENT)
     try:
         wanted = hosts(target.url)
@@ -50,11 +60,14 @@ def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> I
         in_transaction = connection.transaction()
         yield checked("login", in_transaction(lambda: server(connection).login))
         yield checked("database", in_transaction(lambda: _database(connection)))
-        if queue is None:
+        addresses = [*filter(None, [queue]), *in_transaction(more)(connection)]
+        for each in addresses:
+            yield checked("queue", in_transaction(partial(_queue, connection, options, each)))
+            yield checked("rights", in_transaction(partial(_rights, connection, options, each, role)))
+        if not addresses:
             yield from _rest("queue", "no QUEUE is named")
-            return
-        yield checked("queue", in_transaction(lambda: _queue(connection, options, queue)))
-        yield checked("rights", in_transaction(lambda: _rights(connection, options, queue, role)))
+        if isinstance(options, SinkOptions) and options.uses_outbox:
+            yield checked("outbox", lambda: OutboxTable.of_sink(connection, options).rehearse())
 
 
 def _database(connection: Connection) -> str:

@@ -1,11 +1,14 @@
 """Completes the options that source and sink share, and refuses those that contradict each other."""
 
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import camel, said
+from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.receive.claiming.queue_list import of_pattern
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
 
@@ -63,6 +66,16 @@ def places_of(source: Mapping[str, str], sink: Mapping[str, str]) -> Places:
     places = Places(home, there)
     check_ends(own, places)
     return places
+
+
+def of_file(config: Path, options: ConnectionOptions | None) -> tuple[str | None, Places]:
+    """The queue of a job with this file, and where it sends to; other options may lead to its queue."""
+    login = ("url", "user", "password", "access_token_provider")
+    given = {f"source.{camel(each)}": getattr(options, each, None) for each in login}
+    given |= {f"sink.{each}": os.environ.get(f"SQLQUEUE_SINK_{each.upper()}") for each in ("url", "password")}
+    sections = configuration(("source", "sink", "forward", "handle", "store-and-forward"), config, (), given)
+    source, sink = agreed(sections["source"], sections["sink"])
+    return SourceOptions.parse(source).queue, places_of(source, sink)
 
 
 def _names_a_place(name: str) -> bool:

@@ -18,7 +18,6 @@ from sqlqueue_spark.options import NO_OUTBOX, SourceOptions
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint, Files
 from sqlqueue_spark.receive.claiming.queue_list import opened
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.send.waiting.waiting_rows import awaited
 from sqlqueue_spark.tables.database_facts import identity
@@ -121,7 +120,7 @@ class JobNote:
         try:
             with connect(target, again=reached is not None) as connection:
                 if reached is None and options.uses_outbox and not stores:
-                    check_outbox(OutboxTable.of_sink(connection, options))
+                    OutboxTable.of_sink(connection, options).check()
                 with connection.transaction():
                     return identity(connection)
         except TryAgain as error:

@@ -10,6 +10,7 @@ import pwd
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,7 +18,10 @@ import click
 from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, connect, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
+from sqlqueue_spark.inspection.doctor.checks import Check
+from sqlqueue_spark.inspection.doctor.database_checks import checks
 from sqlqueue_spark.inspection.doctor.machine_checks import java
+from sqlqueue_spark.messages.addresses import of_endpoint
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.delta_lake import fetches_delta
 from sqlqueue_spark.pipeline.running.session import is_ours, missing_settings, runs
@@ -30,10 +34,9 @@ from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
-from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox
 from sqlqueue_spark.send.deliver.preflight import check_named
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
-from sqlqueue_spark.tables import ddl, delayed, queues, rights
+from sqlqueue_spark.tables import ddl, delayed, queues, rights, table_kinds
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import are_one
 from sqlqueue_spark.tables.ddl import QueueItself
@@ -209,7 +212,7 @@ def create_missing(
             with new.connection.transaction():
                 there = not ddl.is_missing(new)
             if there and isinstance(new, OutboxTable):
-                check_outbox(new)  # to write into it is not tried: another database may be down in that sense
+                new.check()  # to write into it is not tried: another database may be down in that sense
         lines = []
         for new in wanted():  # a pattern may match what was just created
             if (made := ddl.create(new)).new:
@@ -283,6 +286,22 @@ def _check_sink(sink: Places, connected: Connected, own: Connection, received: C
                 f"By another url the queue {address!r} of the sink is one of the source, {found.table.name}: "
                 "what goes there would go round for ever, or be dropped as sent before; name another queue."
             )
+
+
+def of_others(places: Places) -> Iterator[Check]:
+    """Check each other database of a job: may it send there, to the queues that its options name?"""
+    for target in places.everywhere()[1:]:
+        for check in checks(places.at(target), None, SENDER, partial(_named, places, target)):
+            yield replace(check, said=f"{places.option_of(target)}: {check.said}")
+
+
+def _named(places: Places, target: Target, connection: Connection) -> Iterable[str]:
+    """The queues of a database that options name: ``endpoint.<name>.url`` does so in any letters."""
+    urls, named = places.away.endpoint_urls, [place for _, place in places.named if place.target == target]
+    wanted = {name: name for name, url in urls.items() if url == target.url and not name.endswith("*")}
+    there = [each.table.table for each in table_kinds.find(connection) if each.kind == table_kinds.QUEUE]
+    found = {each.lower(): each for each in there if of_endpoint(urls, each) == target.url}
+    return (wanted | found | {each.table.table.lower(): str(each.table) for each in named}).values()
 
 
 def check_machine(*, delta: bool = True, folders: Mapping[str, str] | None = None) -> None:

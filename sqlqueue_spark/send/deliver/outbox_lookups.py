@@ -1,24 +1,19 @@
-"""What the outbox of a sink knows: whether it is there, and what earlier versions wrote into it."""
+"""What the outbox of a sink knows, and what earlier versions wrote into it."""
 
-import uuid
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
 
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX
-from sqlqueue_spark.plain_text import for_shell, logger
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.destination_tables import HAS_IDS, Destinations
 from sqlqueue_spark.send.deliver.sends_once import SendsOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
-from sqlqueue_spark.tables.database_facts import to_create
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
 
 log = logger(__name__)
-
-#: How long a trial waits for the locks of others.
-_TRIAL_MS = 1_000
 
 
 def has_sent(destinations: Destinations, connection: Connection) -> bool:
@@ -40,34 +35,6 @@ def has_sent(destinations: Destinations, connection: Connection) -> bool:
         return outbox.exists() and outbox.has_ids()
 
     return destinations.is_known(HAS_IDS, connection, look)
-
-
-def check_outbox(outbox: OutboxTable) -> None:
-    """Look whether an outbox is in the connection's database, and keeps each id once.
-
-    :raises QueueError: it is not, or does not; the text says what to do.
-    """
-    with outbox.connection.transaction():
-        if (once := outbox.keeps_ids_once()) is None:
-            there = to_create(outbox.connection, f"outbox create {for_shell(outbox.endpoint)}")
-            raise QueueError(f"There is no outbox table {outbox.name} {there}, or set outbox to none.")
-        if not once:
-            raise QueueError(
-                f"The outbox table {outbox.name} has no unique index whose only key is MessageId, so one id "
-                "could be added twice and its message sent twice; make MessageId its primary key (a table "
-                "that is partitioned by DispatchedAt cannot have that key), or give the sink an endpoint "
-                "with a table of its own."
-            )
-
-
-def try_outbox(outbox: OutboxTable) -> None:
-    """As :func:`check_outbox`, and add an id to it, which is rolled back.
-
-    :raises RowsHeld: others have locked it for a second.
-    """
-    check_outbox(outbox)
-    with outbox.connection.rehearsal(_TRIAL_MS):
-        outbox.add_new([str(uuid.uuid4())])
 
 
 @cache

@@ -14,7 +14,7 @@ from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, nothing_passes_on
-from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions, try_outbox
+from sqlqueue_spark.send.deliver.outbox_lookups import has_sent, look_for_versions
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -59,7 +59,7 @@ def check_named(routes: Routes) -> None:
     if places.away.publish:
         routes.check_subscriptions()
     for target in targets if places.home.uses_outbox else ():
-        try_outbox(OutboxTable.of_sink(routes.connected(target), places.at(target)))
+        OutboxTable.of_sink(routes.connected(target), places.at(target)).rehearse()
 
 
 def prepare(
@@ -95,7 +95,7 @@ def prepare(
 
     def check(opened: Connection) -> None:
         outbox = OutboxTable.of_sink(opened, destinations.places.at(opened.target))
-        check_outbox(outbox)
+        outbox.check()
         look_for_versions(outbox, destinations)
 
     remembers: Callable[[Connection], object] = check if options.uses_outbox else id

@@ -16,7 +16,6 @@ from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
 from sqlqueue_spark.send.deliver.tables_of_chunk import TAKES_NOTHING
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back
@@ -44,7 +43,7 @@ def why_down(
     try:
         with connect(target, again=reached) as connection:
             if options.uses_outbox:
-                try_outbox(OutboxTable.of_sink(connection, options))
+                OutboxTable.of_sink(connection, options).rehearse()
             told(connection)
     except (*TAKES_NOTHING, QueueError) as error:
         if isinstance(error, QueueError) and not reached:
