@@ -1,6 +1,8 @@
 """What changes between two tries of a batch, as an option or a name, neither loses nor doubles a message."""
 
+import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +12,9 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.send.sent import Sent
 from tests.support.crossing import crossing, drained, drained_twice, number_of
+from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
+from tests.support.gate import gated
 from tests.support.messages import message_id, message_ids, row_id
 from tests.support.outcomes import options as of_outcomes
 from tests.support.outcomes import outcome, outgoing, settle
@@ -240,3 +244,76 @@ def test_a_queue_that_is_renamed_between_two_tries_passes_nothing_on_again(engin
         drained_twice(job)
     assert (numbers_in(billing), numbers_in(engine.queue("error"))) == ([0, 1], [2])
     assert json.loads(engine.queue("error").rows()[0].headers)["sqlqueue.RawHeaders"] == "no JSON"
+
+
+#: Options that decide where a message goes, or what is asked, as they are in two runs.
+SWITCHED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "errorQueue": ({}, {"errorQueue": "fails"}),
+    "errorQueue elsewhere": ({}, {"errorQueue": "there"}),
+    "auditQueue": ({}, {"auditQueue": "audit"}),
+    "storeAndForward": ({}, {"storeAndForward": "outgoing"}),
+    "outboxEndpoint": ({}, {"outboxEndpoint": "Sales"}),
+    "outboxEndpoint of others": ({"outboxEndpoint": "Sales"}, {"outboxEndpoint": "Other"}),
+}
+ROUTES = {"near": [0, 3], "billing": [1, 4], "gone": [2, 5]}
+
+
+def begin(job, sink, *, outboxEndpoint=None, **more):  # noqa: N803 -- the name of the option
+    job.options = replace(job.options, outbox_endpoint=outboxEndpoint)
+    job.begin({**sink, **more})
+
+
+def left_in(job, gate, left):
+    """Run a batch that sends, and leave it begun, or logged and not settled, or let what has arrived wait."""
+    dies = at_step(BATCH_WRITTEN, crash) if left != "logged" else contextlib.nullcontext()
+    with dies, contextlib.suppress(Crash):
+        job.trigger()
+    job.crash()
+    if left == "waiting":
+        gate.shut()
+        job.databases.look()
+        drained(job)
+        job.crash()
+        gate.open()
+
+
+@pytest.mark.tier("nightly")
+@pytest.mark.parametrize("left", ["begun", "logged", "waiting"])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(
+    "kind,switched",
+    [
+        *(("handled", each) for each in SWITCHED),
+        *(("passed on", each) for each in SWITCHED if each not in ("auditQueue", "errorQueue elsewhere")),
+    ],
+)
+def test_an_option_that_is_switched_between_two_runs_leaves_each_message_in_one_place(
+    engine, orders, elsewhere, kind, switched, first, left
+):
+    """So the note of a job needs none of these. What is stored is passed on by a job of its own."""
+    near, stored, fails, audit = map(engine.create_queue, ("near", "outgoing", "fails", "audit"))
+    billing, there = map(elsewhere.create_queue, ("billing", "there"))
+    create_outbox(elsewhere, "Sales")
+    create_outbox(engine, "Other")
+    waiting = DelayedRows(engine, "orders")
+    DelayedRows(engine, "outgoing").create()
+    orders.insert(6)
+    to = {number: [address] for address, numbers in ROUTES.items() for number in numbers}
+    answers = {"handler": lambda each: [outgoing(one, number_of(each)) for one in to[number_of(each)]]}
+    does = answers if kind == "handled" else {"to": to.__getitem__}
+    ways = SWITCHED[switched]
+    with gated(elsewhere.url) as gate:
+        sink = {"endpoint": "Sales", "endpoint.billing.url": gate.url, "endpoint.there.url": gate.url}
+        with crossing(engine, orders, sink, **does) as job:
+            begin(job, sink, **ways[first])
+            left_in(job, gate, left)
+            assert left != "waiting" or "storeAndForward" in ways[first] or waiting.count() > 0
+            begin(job, sink, **ways[1 - first])
+            job.databases.look()
+            drained_twice(job)
+        with crossing(engine, stored, sink, handler=lambda _: ()) as job:
+            drained_twice(job)
+    assert (numbers_in(near), numbers_in(billing)) == (ROUTES["near"], ROUTES["billing"])
+    wrong = [number for each in (engine.queue("error"), fails, there) for number in numbers_in(each)]
+    assert (sorted(wrong), orders.count(), stored.count()) == (ROUTES["gone"], 0, 0)
+    assert (waiting.count(), len(set(numbers_in(audit)))) == (0, audit.count())

@@ -10,14 +10,16 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.pipeline.running import job_note, program
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Files
 from sqlqueue_spark.pipeline.running.job_note import NOTE
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.support.delayed import DelayedRows
 from tests.support.gate import gated
-from tests.support.messages import row_id
+from tests.support.messages import body, message_id, row_id
 from tests.support.stored import create_home, create_outbox, numbers_in, store
+from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -147,6 +149,23 @@ def test_a_run_that_ends_before_its_first_batch_leaves_nothing(elsewhere, third,
     metadata.unlink()
     assert job(*STORE, to=elsewhere.url) == (0, "")
     assert (numbers_in(billing), wrong.count()) == ([0, 1], 0)
+
+
+def test_what_was_published_as_one_type_or_was_published_at_all_is_not_sent_otherwise(engine, job, outgoing):
+    """The sink may have sent a part of a batch, and subscribers of another type have nothing of it."""
+    placed, other = engine.create_queue("placed"), engine.create_queue("other")
+    subscriptions = SubscriptionRows(engine).create()
+    subscriptions.add(placed, "Shop.Placed")
+    subscriptions.add(other, "Shop.Other")
+    outgoing.insert_row(id=row_id(0), headers=json.dumps({MESSAGE_ID: message_id(0)}), body=body(0))
+    outgoing.insert_row(id=row_id(9), headers="no JSON", body=b"{}")
+    sink = {"publish": "true", "messageType": "Shop.Placed"}
+    assert job("forward", sink=sink)[0] == 1
+    error = ("--error-queue", "error")
+    assert left(job("forward", *error, sink={**sink, "messageType": "Shop.Other"}))
+    assert left(job("forward", *error, sink={"queue": "other"}))
+    assert job("forward", *error, sink=sink) == (0, "")
+    assert (numbers_in(placed), other.count(), engine.queue("error").count()) == ([0], 0, 1)
 
 
 # -- which database it is ------------------------------------------------------------------------

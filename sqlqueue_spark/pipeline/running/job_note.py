@@ -173,6 +173,7 @@ def _naming(source: SourceOptions, places: Places) -> dict[str, Any]:
     queue = away.queue and str(places.destination(away.queue).table)
     # An atomic batch asks the outbox of its endpoint too.
     found = {"sink.queue": queue, "sink.endpoint": None if home.outbox == NO_OUTBOX else home.sender}
+    found["sink.messageType"] = away.message_type if away.publish else None
     for side, options, target in (("source", source, places.at_home), ("sink", away, Target.of(away))):
         found[f"{side}.defaultSchema"] = options.naming(target.dialect).default_schema
         found[f"{side}.legacyAddresses"] = "true" if options.legacy_addresses else None
