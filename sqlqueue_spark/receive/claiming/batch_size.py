@@ -224,8 +224,8 @@ class BatchSize:
         self.lasted = seconds = max(seconds, 0.001)
         if cold:
             if self._more:
-                cold = self._COLD if self.had > self._FEW else 1.0
-                self.rows = max(self.rows, self._times(self._live * cold * self._longest / seconds))
+                more = self._COLD if self.had > self._FEW else 1.0
+                self.rows = max(self.rows, self._times(self._live * more * self._longest / seconds))
             return
         if not self._more and self.had < self.rows / self._GROWTH:
             return  # a small batch says nothing of a large one
