@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.pipeline import ForwardOptions, HandleOptions, StoreAndForwardOptions
 from sqlqueue_spark.pipeline.running import sending_job
@@ -84,6 +85,24 @@ def test_a_source_is_told_of_an_outbox_that_it_can_find(monkeypatch, of_source, 
     sink = SinkOptions.parse({"url": "postgresql://x", "endpoint": "E", "queue": "billing", **of_sink})
     given, *_ = begun(monkeypatch, ForwardOptions.parse({"checkpoint": "c"}), sink, **of_source)
     assert given.get("outboxendpoint") == named
+
+
+@pytest.mark.parametrize(
+    "outbox, stateful, why",
+    [
+        ("none", False, "the option outbox is none"),
+        ("optimistic", True, "the transform keeps a state"),
+    ],
+)
+def test_an_outbox_is_not_named_where_rows_must_not_come_again(monkeypatch, outbox, stateful, why):
+    sink = SinkOptions.parse({"url": "postgresql://x", "endpoint": "E", "queue": "b", "outbox": outbox})
+    options = ForwardOptions.parse({"checkpoint": "c"})
+    said = (
+        "The option outboxEndpoint is 'E', by which rows of a logged batch may come again, and "
+        f"{why}, so that they would count or be sent twice; leave it out."
+    )
+    with pytest.raises(ConfigurationError, match=f"^{said}$"):
+        begun(monkeypatch, options, sink, stateful=stateful, outboxEndpoint="E")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 
 from sqlqueue_spark.engines.engine_of_url import dialect_of
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import NO_OUTBOX, SourceOptions
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
@@ -61,6 +62,12 @@ def send_until_stopped(
         messages = transform(read_queue(spark, {**stopping, **knows_rows}), queue)
         # What the state has taken in must not come again: it would count twice, or be dropped as a duplicate.
         stateful = keeps_state(messages)
+        if own.outbox_endpoint is not None and (stateful or home.outbox == NO_OUTBOX):
+            why = "the transform keeps a state" if stateful else "the option outbox is none"
+            raise ConfigurationError(
+                f"The option outboxEndpoint is {own.outbox_endpoint!r}, by which rows of a logged batch may "
+                f"come again, and {why}, so that they would count or be sent twice; leave it out."
+            )
         if stateful and knows_rows:
             messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
