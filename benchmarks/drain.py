@@ -38,7 +38,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from servers import QUEUE, Server
 
 from sqlqueue_spark import functions
-from sqlqueue_spark.engines.open_connection import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
 from sqlqueue_spark.receive import Receiver, SliceReader
@@ -418,31 +418,25 @@ def idle(spark: SparkSession, server: Server) -> None:
 
 
 def reading(server: Server, count: int, rounds: int) -> None:
-    """What a row costs this process to read in each way that there is, and how fast rows come, in rounds."""
+    """What a row costs this process to read, and how fast rows come, in rounds."""
     server.fill(count)
     options = SourceOptions.parse({"url": server.url, "queue": QUEUE})
     target = Target.of(options)
     with connect(target) as connection, connection.transaction():
         table = queues.get(connection, QUEUE, options.naming(target.dialect)).table
     statement = queues.read_statement(target.dialect, table)
-    readers = server.readers()
-    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in readers}
-    for number in range(rounds + 1):
-        for name, reader in readers.items():
+    costs: list[tuple[float, float]] = []
+    with closing(open_reader(target)) as reader:
+        for number in range(rounds + 1):
             began, cpu = time.perf_counter(), time.process_time()
-            read = sum(each.num_rows for each in reader.batches(statement, (1, count), SCHEMA, small=True))
+            read = sum(each.num_rows for each in reader.batches(statement, (1, count), SCHEMA))
             assert read == count, f"{read} rows of {count}"
-            if number:  # the first round connects and warms up
+            if number:  # the first round warms up
                 took = (time.process_time() - cpu, time.perf_counter() - began)
-                measured[name].append((took[0] / count * 1e6, count / took[1]))
-    for reader in readers.values():
-        reader.close()
-    print(
-        f"\n{count:,} rows read, median of {rounds} rounds\n\n| | client, µs a row | rows/s |\n|---|---|---|"
-    )
-    for name, costs in measured.items():
-        cpu, rate = (statistics.median(each) for each in zip(*costs, strict=True))
-        print(f"| {name} | {cpu:.1f} | {rate:,.0f} |")
+                costs.append((took[0] / count * 1e6, count / took[1]))
+    cpu, rate = (statistics.median(each) for each in zip(*costs, strict=True))
+    print(f"\n{count:,} rows read, median of {rounds} rounds\n\n| client, µs a row | rows/s |\n|---|---|")
+    print(f"| {cpu:.1f} | {rate:,.0f} |")
 
 
 @contextmanager

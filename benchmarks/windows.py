@@ -2,9 +2,9 @@
 `--url mssql://…`.
 
 A statement may keep the locks of its rows until it ends, so the package reads at most 2,400 rows or 8 MB a
-statement (docs/ sqlserver-locking.md). Here the same rows of the same table are read both ways in turn, over
-the same connections, by both drivers that the package uses. What is compared is each round with itself; the
-output is the table of benchmarks/README.md.
+statement (docs/sqlserver-locking.md). Here the same rows of the same table are read both ways in turn, each
+over a connection of its own. What is compared is each round with itself; the output is the table of
+benchmarks/where-the-time-goes.md.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ import argparse
 import re
 import statistics
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import arrow_odbc
 import pyarrow as pa
 import pyodbc
 from machine import add_url, database, run_by
 from servers import QUEUE
 
-from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, under
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.engine_of_url import SQLSERVER
-from sqlqueue_spark.engines.open_connection import Reader, Target, connect, open_reader
-from sqlqueue_spark.engines.sqlserver import block_reader, connection
-from sqlqueue_spark.engines.sqlserver.block_reader import ColumnReader
+from sqlqueue_spark.engines.open_connection import Reader, Target, connect
+from sqlqueue_spark.engines.sqlserver import connection
 from sqlqueue_spark.engines.sqlserver.connection import RowReader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import SourceOptions
@@ -37,11 +36,11 @@ from sqlqueue_spark.tables import queues
 _TOP = re.compile(r"^SELECT TOP \(\d+\) ")
 
 
-class WholeByRows(RowReader):
-    """Reads a range by one statement, row by row, and yields it while it is fetched."""
+class Whole(RowReader):
+    """Reads a range by one statement, and yields it while it is fetched."""
 
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, **_: bool
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)
         rows: list[pyodbc.Row] = []
@@ -59,35 +58,6 @@ class WholeByRows(RowReader):
                 pass
         if rows:
             yield connection._batch(schema.names, rows, schema)
-
-
-class WholeByBlocks(ColumnReader):
-    """Reads a range by one statement, in blocks, and yields it while it is fetched."""
-
-    def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, **_: bool
-    ) -> Generator[pa.RecordBatch, None, None]:
-        blocks = self._of(whole(statement), *between)
-        held: list[pa.RecordBatch] = []
-        rows = size = 0
-        for block in blocks:
-            held.append(under(schema, block))
-            rows, size = rows + block.num_rows, size + held[-1].nbytes
-            if rows >= RECORD_BATCH_ROWS or size >= RECORD_BATCH_BYTES:
-                yield pa.concat_batches(held)
-                held, rows, size = [], 0, 0
-        if held:
-            yield pa.concat_batches(held)
-
-    def _of(self, statement: Statement, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        text, values = statement.bound("qmark", {"first": f"{first:020}", "last": f"{last:020}"})
-        bound: dict[str, Any] = {**block_reader._BOUND, "batch_size": block_reader._BLOCK_ROWS}
-        blocks: arrow_odbc.BatchReader = self._in_blocks().read_arrow_batches(
-            text, parameters=list(values), **bound
-        )
-        yield from blocks
-        while blocks.more_results(**bound):
-            pass
 
 
 class Took(NamedTuple):
@@ -126,22 +96,10 @@ def main() -> None:
             statement = queues.read_statement(
                 target.dialect, replace(table, row_versions=False), statement_name
             )
-            for name, (windows, one) in ways(target).items():
+            with closing(RowReader(target)) as windows, closing(Whole(target)) as one:
                 rounds = range(chosen.rounds + 1)
                 pairs = [pair(statement, windows, one, chosen.rows, number) for number in rounds]
-                print(told(f"`{statement_name}`, {name}", pairs), flush=True)
-                windows.close()
-                one.close()
-
-
-def ways(target: Target) -> Mapping[str, tuple[Reader, Reader]]:
-    """By the driver: the package's reader, and the one that reads a range by one statement."""
-    found: dict[str, tuple[Reader, Reader]] = {}
-    ours = open_reader(target)
-    if isinstance(ours, ColumnReader):
-        found["in blocks, by arrow-odbc"] = (ours, WholeByBlocks(target, ours._login, WholeByRows))
-    found["row by row, by pyodbc"] = (RowReader(target), WholeByRows(target))
-    return found
+            print(told(f"`{statement_name}`", pairs), flush=True)
 
 
 def whole(statement: Statement) -> Statement:
@@ -162,7 +120,7 @@ def pair(statement: Statement, windows: Reader, one: Reader, rows: int, number: 
 
 def took(statement: Statement, reader: Reader, rows: int) -> Took:
     clock, processor = time.perf_counter(), time.process_time()
-    read = sum(each.num_rows for each in reader.batches(statement, (1, rows), SCHEMA, small=True))
+    read = sum(each.num_rows for each in reader.batches(statement, (1, rows), SCHEMA))
     assert read == rows, f"{read} rows of {rows}"
     return Took((time.perf_counter() - clock) / rows * 1e6, (time.process_time() - processor) / rows * 1e6)
 

@@ -9,7 +9,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from typing import Self, TypeVar
 
 _Row = TypeVar("_Row")
@@ -97,18 +97,6 @@ class RowSet:
                 piece.append(first, end)
                 first = end + 1
             yield piece
-
-    def without(self, positions: Iterable[int]) -> "RowSet":
-        """All rows except those at these positions. Positions count from 0 and ascend."""
-        sizes, begin = [], 0  # in turn: the rows to keep, one row to leave out, the rows to keep, and so on
-        for position in positions:
-            sizes += [position - begin, 1]
-            begin = position + 1
-        kept = RowSet()
-        for piece in islice(self.cut([*sizes, self._rows - begin]), 0, None, 2):
-            for first, last in piece:
-                kept.append(first, last)
-        return kept
 
     def chunks(self, rows: int) -> "Iterator[RowSet]":
         """Contiguous pieces of at most ``rows`` rows, so that no statement locks more."""

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sqlqueue_spark.engines.open_connection import Reader
-
 QUEUE = "q"
 DESTINATION = "sent"
 
@@ -77,13 +75,6 @@ class Server(ABC):
     @abstractmethod
     def columns_to_append(self) -> Mapping[str, str]:
         """What Spark's JDBC append writes: columns of the table, by SQL expressions over Headers and Body."""
-
-    @abstractmethod
-    def readers(self) -> Mapping[str, Reader]:
-        """The readers that we have for its rows, by what they do.
-
-        They connect at the latest when they first read.
-        """
 
     @abstractmethod
     def delete_up_to(self, row_version: int) -> None:

@@ -20,7 +20,6 @@ from psycopg.sql import SQL, Identifier
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
 from sqlqueue_spark.embedded.programs import binary
-from sqlqueue_spark.engines.open_connection import Reader, Target, open_reader
 
 _TABLE = "id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE"
 _HEADERS = (
@@ -188,9 +187,6 @@ class PostgreSQL(Server):
         insert = statement.format(Identifier(QUEUE), SQL(_HEADERS), SQL(_BODY))
         with psycopg.connect(self.url, autocommit=True) as connection:
             yield lambda: connection.execute(insert)
-
-    def readers(self) -> Mapping[str, Reader]:
-        return {"by ADBC": open_reader(Target(url=self.url))}
 
     def scans(self) -> int:
         with psycopg.connect(self.url) as connection:

@@ -16,8 +16,6 @@ import pyodbc
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
 from sqlqueue_spark.engines.engine_of_url import SQLSERVER
-from sqlqueue_spark.engines.open_connection import Reader, Target, open_reader
-from sqlqueue_spark.engines.sqlserver.connection import RowReader
 from sqlqueue_spark.engines.sqlserver.login_and_tls import tls_by_default
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
 
@@ -150,12 +148,6 @@ class SqlServer(Server):
                 f"INSERT INTO [{QUEUE}] ({_COLUMNS}) SELECT TOP (1) NEWID(), 1, {_HEADERS}, "
                 f"{_BODY} FROM {_NUMBERS}"
             )
-
-    def readers(self) -> Mapping[str, Reader]:
-        target = Target(url=self.url)
-        ours = open_reader(target)
-        rows = {"row by row, by pyodbc": RowReader(target)}
-        return rows if isinstance(ours, RowReader) else {"by columns, by arrow-odbc": ours, **rows}
 
     def scans(self) -> int:
         with self._connected() as connection:

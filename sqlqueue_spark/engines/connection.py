@@ -15,7 +15,7 @@ from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import ConnectionLost, LockTimeout, RowsHeld, SqlQueueError
-from sqlqueue_spark.messages.arrow import pa, pc
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 
@@ -336,13 +336,11 @@ class Reader(ABC):
 
     @abstractmethod
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
         """The rows between two RowVersions, both included, in RowVersion order, in bounded batches.
 
         :param statement: reads a range; its parameters are ``first`` and ``last``.
-        :param small: every row of the range was small (:attr:`Dialect.small_row`) when it was planned, so it
-            may be read faster. A row that has become larger is still read.
         """
 
     @abstractmethod
@@ -364,10 +362,7 @@ def under(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _column(batch: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
     if wanted.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, wanted.type)
-    column = batch.column(wanted.name)
-    if column.type == wanted.type:
-        return column
-    return column.cast(options=pc.CastOptions(wanted.type, allow_time_truncate=True))  # of a datetime2
+    return batch.column(wanted.name).cast(wanted.type)
 
 
 def _milliseconds(time: timedelta) -> int:

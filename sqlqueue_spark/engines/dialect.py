@@ -32,9 +32,6 @@ class Dialect(Database, ABC):
     escalates: ClassVar[bool] = True
     #: Whether the end of the transaction undoes what ``lock_timeout`` sets.
     lock_timeout_ends_with_transaction: ClassVar[bool] = False
-    #: Most bytes that headers and body of a small row have together. A reader reads a range of small rows in
-    #: blocks. None where size makes no difference to a reader.
-    small_row: ClassVar[int | None] = None
     #: The columns that every queue table has, each with the types that it may have.
     queue_columns: ClassVar[Mapping[str, Sequence[str]]]
     #: The column that numbers a queue's rows.

@@ -24,8 +24,6 @@ class NeededDriver(NamedTuple):
     look: Callable[[str | None], str]
     #: The driver that loads this one.
     loader: str | None = None
-    #: What it costs to go without this driver; None where nothing works without it.
-    without: str | None = None
 
 
 def psycopg() -> str:
@@ -46,14 +44,6 @@ def pyodbc() -> str:
     import pyodbc as found  # this opens unixODBC's library
 
     return f"{found.version} and the driver manager"
-
-
-def arrow_odbc() -> str:
-    try:
-        import arrow_odbc  # noqa: F401 -- this opens unixODBC's library
-    except OSError as error:  # arrow-odbc opens the library by hand
-        raise ImportError(str(error)) from error
-    return version("arrow-odbc")
 
 
 def odbc(url: str | None) -> str:
@@ -110,13 +100,5 @@ def remedy(engine: Dialect, error: ImportError) -> str:
 
 NEEDED_DRIVERS: Mapping[Dialect, Sequence[NeededDriver]] = {
     POSTGRESQL: (NeededDriver("psycopg", lambda _: psycopg()), NeededDriver("adbc", lambda _: adbc())),
-    SQLSERVER: (
-        NeededDriver("pyodbc", lambda _: pyodbc()),
-        NeededDriver("odbc", odbc, loader="pyodbc"),
-        NeededDriver(
-            "arrow-odbc",
-            lambda _: arrow_odbc(),
-            without="Until then SQL Server's rows are read a value at a time, which costs this machine more.",
-        ),
-    ),
+    SQLSERVER: (NeededDriver("pyodbc", lambda _: pyodbc()), NeededDriver("odbc", odbc, loader="pyodbc")),
 }

@@ -73,10 +73,7 @@ def one_each(
 
 
 def open_reader(target: Target) -> Reader:
-    """Open a connection that reads rows as Arrow record batches.
-
-    It raises the errors of :func:`connect`, some of them only when it first reads.
-    """
+    """Open a connection that reads rows as Arrow record batches. It raises the errors of :func:`connect`."""
     made: Reader = _module(target, "connection").open_reader(target)
     return made
 

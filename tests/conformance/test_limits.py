@@ -181,7 +181,7 @@ def test_a_bounded_run_comes_back_for_freed_rows(engine, queue):
 
 
 def test_large_messages_among_small_ones_arrive_whole(engine, queue):
-    """And in order; on SQL Server runs of small ones are read in another way than those between them."""
+    """And in order."""
     large = (0, 1_201, 2_702)
     for number, small in zip(large, (1_200, 1_500, 0), strict=True):
         queue.insert_row(id=row_id(number), headers=headers(number), body=body(number, 9_000))

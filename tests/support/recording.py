@@ -168,11 +168,6 @@ class Recorder:
         """The commits and rollbacks."""
         return [line for line in self._log.read_text().splitlines() if line in ("commit", "rollback")]
 
-    def blocks(self) -> list[int]:
-        """Each time that rows were written at once into bound columns: how many rows those were."""
-        lines = (line.split(" ") for line in self._log.read_text().splitlines())
-        return [int(rest[0]) for event, *rest in lines if event == "block"]
-
     def disconnections(self) -> int:
         """How many connections ended."""
         return self._log.read_text().splitlines().count("disconnect")

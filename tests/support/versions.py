@@ -32,9 +32,7 @@ def missing_engines() -> dict[str, str]:
 
 
 def lines() -> list[str]:
-    drivers = ", ".join(
-        _package(name) for name in ("psycopg", "adbc-driver-postgresql", "pyodbc", "arrow-odbc", "pymysql")
-    )
+    drivers = ", ".join(_package(name) for name in ("psycopg", "adbc-driver-postgresql", "pyodbc", "pymysql"))
     return [
         f"python {sys.version.split()[0]}, java {_java()}, {_package('pyspark')}, {_package('delta-spark')}",
         f"drivers: {drivers}",

@@ -26,7 +26,7 @@ from tests.support.pages import ROOT
 SECRET = "hunter2"
 PYODBC_MISSING = recording.pyodbc_missing()
 loads_pyodbc = pytest.mark.skipif(PYODBC_MISSING is not None, reason=str(PYODBC_MISSING))
-LOCAL = ["python", "java", "spark", "workers", "psycopg", "adbc", "pyodbc", "odbc", "arrow-odbc"]
+LOCAL = ["python", "java", "spark", "workers", "psycopg", "adbc", "pyodbc", "odbc"]
 STEPS = ["network", "login", "database", "queue", "rights"]
 
 
@@ -223,17 +223,9 @@ def test_a_missing_driver_is_wrong_only_if_needed(without_drivers):
         Check(name="adbc", state=State.WRONG, said=of_postgresql),
         Check(name="pyodbc", state=State.OPEN, said=f"{of_sqlserver} Only SQL Server needs it."),
         Check(name="odbc", state=State.OPEN, said="not tried: pyodbc cannot be loaded"),
-        Check(
-            name="arrow-odbc",
-            state=State.OPEN,
-            said=(
-                f"{of_sqlserver} Until then SQL Server's rows are read a value at a time, "
-                "which costs this machine more."
-            ),
-        ),
     ]
     states = [each.state for each in machine_checks.drivers_of(SQLSERVER, "Server=db")]
-    assert states == [State.OPEN, State.OPEN, State.WRONG, State.OPEN, State.OPEN]
+    assert states == [State.OPEN, State.OPEN, State.WRONG, State.OPEN]
 
 
 def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch):
@@ -247,20 +239,18 @@ def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch)
     assert State.WRONG not in [each.state for each in machine_checks.drivers_of(None, None)]
 
 
-def test_a_missing_library_is_named_with_its_package(monkeypatch):
-    looking(monkeypatch, pyodbc=missing(ImportError("libodbc.so.2: cannot open shared object file")))
-    (_, _, check, *_) = machine_checks.drivers_of(SQLSERVER, "Server=db")
-    assert check.said == "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
-
-
-def test_sqlserver_is_complete_without_arrow_odbc(without_drivers, monkeypatch):
-    """It only makes reading cheaper."""
+def test_without_a_url_the_drivers_of_sql_server_are_enough(without_drivers, monkeypatch):
     looking(monkeypatch, pyodbc=lambda _: "5", odbc=lambda _: "ODBC Driver 18 for SQL Server (installed)")
     assert [each.state for each in machine_checks.drivers_of(None, None)] == [
         *[State.OPEN] * 2,
         *[State.FINE] * 2,
-        State.OPEN,
     ]
+
+
+def test_a_missing_library_is_named_with_its_package(monkeypatch):
+    looking(monkeypatch, pyodbc=missing(ImportError("libodbc.so.2: cannot open shared object file")))
+    (_, _, check, *_) = machine_checks.drivers_of(SQLSERVER, "Server=db")
+    assert check.said == "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
 
 
 @loads_pyodbc

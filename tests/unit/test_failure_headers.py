@@ -38,7 +38,6 @@ PUBLIC = {
 NEVER_FAIL_A_MESSAGE = {
     "sqlqueue_spark.administration.message_lines.NoMessage",
     "sqlqueue_spark.engines.connection._RehearsedError",
-    "sqlqueue_spark.engines.sqlserver.block_reader._DoesNotFit",
     "sqlqueue_spark.handling.child_process.ChildEnded",
     "sqlqueue_spark.inspection.doctor.checks.Open",
     "sqlqueue_spark.receive.claiming.set_aside.QueueFails",

@@ -33,7 +33,7 @@ ROOMS_WITHIN = {
     "receive": {"offset": 0, "claiming": 1, "reading": 2, "holding": 3},
     "send": {"sent": 0, "compose": 1, "deliver": 2, "waiting": 3},
 }
-DRIVERS = {"arrow_odbc", "psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
+DRIVERS = {"psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
 SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -172,22 +172,6 @@ def test_the_rows_between_two_numbers_are_found(first, last, expected):
 
 
 @pytest.mark.parametrize(
-    "positions,left",
-    [
-        ([], [(1, 3), (5, 5), (7, 9)]),
-        ([0], [(2, 3), (5, 5), (7, 9)]),
-        ([1], [(1, 1), (3, 3), (5, 5), (7, 9)]),
-        ([2, 3], [(1, 2), (7, 9)]),
-        ([3, 6], [(1, 3), (7, 8)]),
-        ([0, 1, 2, 3, 4, 5, 6], []),
-    ],
-)
-def test_rows_are_left_out_by_their_positions(positions, left):
-    kept = RowSet([(1, 3), (5, 5), (7, 9)]).without(positions)
-    assert (kept, len(kept)) == (RowSet(left), sum(last - first + 1 for first, last in left))
-
-
-@pytest.mark.parametrize(
     "gap, spans",
     [
         (0, [[(1, 3)], [(5, 5)], [(8, 9)], [(100, 100)]]),

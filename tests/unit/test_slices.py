@@ -1,9 +1,7 @@
 """Slices: contiguous, of similar bytes, and what a worker reads or takes of one with each statement."""
 
 import itertools
-import pickle
 from array import array
-from dataclasses import replace
 from unittest import mock
 
 import pyarrow as pa
@@ -32,10 +30,10 @@ def claimed(*runs, size=100):
     return QueueRows(queue=mock.Mock(), live=rows, sizes=array("q", [size] * len(rows)))
 
 
-def cut_alone(rows, pieces, small_row=None, **more):
+def cut_alone(rows, pieces, **more):
     """The slices of one queue: each is a task of its own."""
     whole = Slice(statement=READ, queue="orders", rows=rows.live, **more)
-    tasks = plan([(whole, rows.sizes)], pieces, small_row)
+    tasks = plan([(whole, rows.sizes)], pieces)
     return [part for (part,) in tasks]
 
 
@@ -87,98 +85,14 @@ def test_sizes_belong_to_the_rows_of_their_slice():
     assert counts == [(1, 1, 1, 1), (8, 8)]
 
 
-# -- which rows are small ---------------------------------------------------------------------------
-
-
-def planned(sizes, pieces=1, small_row=4_000):
-    rows = QueueRows(queue=mock.Mock(), live=RowSet([(1, len(sizes))]), sizes=array("q", sizes))
-    return [(part.rows, part.small) for part in cut_alone(rows, pieces, small_row)]
-
-
-def test_the_dialect_says_which_rows_are_small():
-    everything = RowSet([(1, 1_000)])
-    assert planned([4_000] * 1_000) == [(everything, everything)]
-    assert planned([4_000] * 499 + [4_001] + [4_000] * 500) == [
-        (everything, RowSet([(1, 499), (501, 1_000)]))
-    ]
-
-
-def test_no_row_is_known_to_be_small_unless_asked():
-    assert planned([1] * 1_000, small_row=None) == [(RowSet([(1, 1_000)]), RowSet())]
-
-
-def test_too_many_large_rows_leave_none_small():
-    """More than one in 500."""
-    just = [9_000, *[1] * 998, 9_000]
-    assert planned(just) == [(RowSet([(1, 1_000)]), RowSet([(2, 999)]))]
-    assert planned(just[:-1]) == [(RowSet([(1, 999)]), RowSet([(2, 999)]))]
-    assert planned(just[-499:]) == [(RowSet([(1, 499)]), RowSet())]
-    assert planned([*just, 9_000]) == [(RowSet([(1, 1_001)]), RowSet())]
-
-
-def test_a_slice_is_small_or_not_by_its_own_rows():
-    large = [9_000] * 10
-    assert planned([*large, *[10] * 9_000], pieces=2) == [
-        (RowSet([(1, 10)]), RowSet()),
-        (RowSet([(11, 9_010)]), RowSet([(11, 9_010)])),
-    ]
-
-
-def test_a_slice_of_small_rows_is_no_larger_to_send():
-    (part,) = cut_alone(claimed(*((row, row) for row in range(1, 200_000, 2))), 1, 4_000)
-    assert len(pickle.dumps(part)) < 1.01 * len(pickle.dumps(replace(part, small=RowSet())))
-
-
-def test_what_is_taken_is_not_asked_for_its_size():
-    (part,) = cut_to_take(claimed((1, 6)), 1, 4_000)
-    assert part.small == RowSet()
-
-
 # -- what is read by one range ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "rows,small,expected",
-    [
-        ([(1, 3_000)], [], [([(1, 3_000)], False)]),
-        ([(1, 3)], [(1, 3)], [([(1, 3)], True)]),
-        (
-            [(1, 5_000)],
-            [(1, 2_000), (2_002, 5_000)],
-            [([(1, 2_000)], True), ([(2_001, 2_001)], False), ([(2_002, 5_000)], True)],
-        ),
-        ([(1, 5_000)], [(2, 4_999)], [([(1, 1)], False), ([(2, 4_999)], True), ([(5_000, 5_000)], False)]),
-        ([(1, 3_000)], [(1, 999), (1_001, 3_000)], [([(1, 1_000)], False), ([(1_001, 3_000)], True)]),
-        ([(1, 2_000)], [(1, 999), (1_001, 1_999)], [([(1, 2_000)], False)]),
-        ([(1, 5), (1_000, 1_004)], [(1, 5), (1_000, 1_004)], [([(1, 5)], True), ([(1_000, 1_004)], True)]),
-        ([(1, 400), (402, 800)], [(1, 400), (402, 800)], [([(1, 400), (402, 800)], False)]),
-        (
-            [(1, 1_500), (1_503, 3_500)],
-            [(1, 1_500), (1_503, 3_500)],
-            [([(1, 1_500)], True), ([(1_503, 3_500)], True)],
-        ),
-        (
-            [(1, 10), (12, 1_500), (1_502, 1_510), (1_512, 1_520)],
-            [(1, 10), (12, 1_500), (1_502, 1_510), (1_512, 1_520)],
-            [([(1, 10)], False), ([(12, 1_500)], True), ([(1_502, 1_510), (1_512, 1_520)], False)],
-        ),
-    ],
-    ids=[
-        "nothing is known",
-        "a few, all small",
-        "a large one in the middle",
-        "large ones at both ends",
-        "a short run goes with the large one",
-        "short runs only",
-        "far apart",
-        "a gap between short runs",
-        "a gap between long runs",
-        "gaps between both",
-    ],
-)
-def test_long_runs_of_small_rows_are_read_apart(rows, small, expected):
-    part = Slice(statement=READ, queue="orders", rows=RowSet(rows), small=RowSet(small))
-    assert [(list(piece), is_small) for piece, is_small in part.ranges()] == expected
+def test_rows_that_are_near_are_read_by_one_range():
+    """A statement costs about as much as 200 rows."""
+    runs = [(1, 10), (211, 220), (422, 430)]
+    part = Slice(statement=READ, queue="orders", rows=RowSet(runs))
+    assert list(part.ranges()) == [RowSet(runs[:2]), RowSet(runs[2:])]
 
 
 class Table(Reader):
@@ -188,9 +102,9 @@ class Table(Reader):
         self.rows = rows
         self.asked = []
 
-    def batches(self, statement, between, schema, *, small=False):  # noqa: ARG002 -- there is one statement
+    def batches(self, statement, between, schema):  # noqa: ARG002 -- there is one statement
         first, last = between
-        self.asked.append((first, last, small))
+        self.asked.append((first, last))
         numbers = [row for row in self.rows if first <= row <= last]
         empty = [pa.nulls(len(numbers), field.type) for field in schema][:-1]
         found = pa.RecordBatch.from_arrays([*empty, pa.array(numbers, pa.int64())], schema=schema)
@@ -219,25 +133,17 @@ def read(monkeypatch):
 
 
 def test_all_rows_come_in_order_and_no_one_elses(read):
-    rows, small = RowSet([(1, 5_000), (5_003, 7_000)]), RowSet([(2, 2_999), (3_001, 5_000), (5_003, 6_999)])
-    part = Slice(statement=READ, queue="orders", rows=rows, small=small)
+    rows = RowSet([(1, 5_000), (5_003, 7_000), (7_500, 7_600)])
+    part = Slice(statement=READ, queue="orders", rows=rows)
     assert read(Table(range(-10, 8_000)), part) == (
-        [*range(1, 5_001), *range(5_003, 7_001)],
-        [
-            (1, 1, False),
-            (2, 2_999, True),
-            (3_000, 3_000, False),
-            (3_001, 5_000, True),
-            (5_003, 6_999, True),
-            (7_000, 7_000, False),
-        ],
+        [*range(1, 5_001), *range(5_003, 7_001), *range(7_500, 7_601)],
+        [(1, 7_000), (7_500, 7_600)],
     )
 
 
 @pytest.mark.parametrize("lost", [1, 1_500, 2_500])
 def test_a_row_that_is_gone_is_missed(lost, read):
-    """Whichever way it was to be read."""
-    part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 2_500)]), small=RowSet([(2, 2_499)]))
+    part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 2_500)]))
     with pytest.raises(ClaimLost, match=r"^A slice of orders has 2499 of the 2500 rows that were claimed: "):
         read(Table([row for row in range(1, 2_501) if row != lost]), part)
 
@@ -247,7 +153,7 @@ def test_the_cost_of_a_slice_grows_with_its_rows(read):
     scattered = range(1, 30_002, 2)
     part = Slice(statement=READ, queue="orders", rows=RowSet((row, row) for row in scattered))
     with mock.patch.object(pc, "is_in", wraps=pc.is_in) as is_in:
-        assert read(Table(scattered), part) == ([*scattered], [(1, 30_001, False)])
+        assert read(Table(scattered), part) == ([*scattered], [(1, 30_001)])
         compared = [len(call.kwargs["value_set"]) for call in is_in.call_args_list]
     assert len(compared) > 1, "one record batch tells nothing"
     assert sum(compared) == len(scattered)
@@ -260,8 +166,8 @@ class Interrupted(Table):
         super().__init__(rows)
         self.failures = failures
 
-    def batches(self, statement, between, schema, *, small=False):
-        for number, batch in enumerate(super().batches(statement, between, schema, small=small)):
+    def batches(self, statement, between, schema):
+        for number, batch in enumerate(super().batches(statement, between, schema)):
             if number and self.failures:
                 self.failures -= 1
                 raise ConnectionLost("the server fails over")
@@ -275,7 +181,7 @@ def test_a_slice_goes_on_where_it_was_interrupted(failures, read):
     starts = [1, 10_001, 20_001][: failures + 1]
     assert read(Interrupted(range(1, 35_001), failures), part) == (
         [*range(1, 35_001)],
-        [(start, 35_000, False) for start in starts],
+        [(start, 35_000) for start in starts],
     )
 
 
@@ -304,7 +210,7 @@ class Failing(Table):
         super().__init__(())
         self.error, self.tries = error, 0
 
-    def batches(self, statement, between, schema, *, small=False):  # noqa: ARG002 -- none is run
+    def batches(self, statement, between, schema):  # noqa: ARG002 -- none is run
         self.tries += 1
         yield from ()
         raise self.error

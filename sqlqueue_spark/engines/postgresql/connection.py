@@ -173,7 +173,7 @@ class PostgresReader(Reader):
             raise
 
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: "pa.Schema", **_: bool
+        self, statement: Statement, between: tuple[int, int], schema: "pa.Schema"
     ) -> "Generator[pa.RecordBatch, None, None]":
         first, last = between
         yield from self._batches(statement, {"first": first, "last": last}, schema)

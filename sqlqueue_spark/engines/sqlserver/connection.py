@@ -33,7 +33,7 @@ _NVARCHAR_MAX: Type = (pyodbc.SQL_WVARCHAR, 0, 0)
 #: because it takes no size of 0.
 _NTEXT = None
 #: The server keeps half of an astral character, for which pyodbc raises an error. When a process has met one,
-#: its next connections replace it, as arrow-odbc does.
+#: its next connections replace it.
 _met_halves = threading.Event()
 _LOGIN_FAILED = 18456
 #: https://learn.microsoft.com/sql/t-sql/functions/rowcount-transact-sql
@@ -175,7 +175,7 @@ class RowReader(Reader):
         self._connection = SqlServerConnection(target)
 
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, **_: bool
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # so no commit can fail after the last row
         doing = Doing("reading", statement.queue)
@@ -206,27 +206,13 @@ class RowReader(Reader):
                 held += len(row[headers] or "") + len(row[body] or b"")
                 if held >= RECORD_BATCH_BYTES:
                     read.close()  # which ends the statement
-                    return Window([_batch(names, rows, schema)], True)
+                    return Window(_batch(names, rows, schema), True)
             _finish(cursor)
-        return Window([_batch(names, rows, schema)] if rows else [], len(rows) >= WINDOW_ROWS)
+        return Window(_batch(names, rows, schema), len(rows) >= WINDOW_ROWS)
 
 
 connect = SqlServerConnection
-
-
-def open_reader(target: Target) -> Reader:
-    """A reader by columns where the driver can do that and arrow-odbc is there, else a reader row by row.
-
-    A login by token is read row by row, because only pyodbc hands a token to the driver.
-    """
-    if target.by_token:
-        return RowReader(target)
-    try:
-        from sqlqueue_spark.engines.sqlserver.block_reader import ColumnReader
-    except (ImportError, OSError):  # arrow-odbc opens libraries by hand; the doctor says why it failed
-        return RowReader(target)
-    login = Login.of(target, pyodbc.drivers())
-    return ColumnReader(target, login, RowReader) if login.by_columns else RowReader(target)
+open_reader = RowReader
 
 
 def _names(cursor: pyodbc.Cursor) -> list[str]:

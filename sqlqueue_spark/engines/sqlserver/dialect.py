@@ -114,8 +114,6 @@ class SqlServer(Dialect):
     staged_due = "Expires"
     written = 2_400
     longest_outbox = (128, "characters")
-    # So the headers have at most 8,000 characters: a varchar has a byte for each.
-    small_row = 8_000
     entra_scope = "https://database.windows.net/.default"
 
     def row_version_index(self, table: str) -> str:  # noqa: ARG002 -- each table has index names of its own

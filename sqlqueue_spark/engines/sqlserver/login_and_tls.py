@@ -1,4 +1,4 @@
-"""What all clients of SQL Server have in common: how they log in, and what their errors mean.
+"""How a connection to SQL Server logs in, and what its errors mean.
 
 Connections are encrypted by TLS unless the url says otherwise, and then the log warns.
 """
@@ -59,14 +59,6 @@ class Login:
             text = text.completed({"Driver": driver.name, **tls})
         text = text.replaced({"UID": target.user, "PWD": target.password})
         return cls(text=text.completed({"APP": "sqlqueue_spark"}), driver=driver, token=token)
-
-    @property
-    def by_columns(self) -> bool:
-        """Whether rows can be fetched into columns: with Microsoft's driver and an ASCII connection string.
-
-        arrow-odbc hands texts to unixODBC as UTF-8, and unixODBC takes each byte for a character.
-        """
-        return self.driver is not None and self.driver.version is not None and str(self.text).isascii()
 
     @property
     def attributes(self) -> Mapping[int, bytes]:

@@ -7,7 +7,7 @@ fetched as fast as Spark works would hold up every session that wants a row in b
 on the whole table. So each statement reads few rows, and has ended before a row of it is handed on.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -21,9 +21,9 @@ WINDOW_ROWS = SQLSERVER.chunk
 
 
 class Window(NamedTuple):
-    """The rows of one statement, in pieces that are not empty, and whether others may follow in the range."""
+    """The rows of one statement, and whether others may follow in the range."""
 
-    pieces: Sequence[pa.RecordBatch]
+    rows: pa.RecordBatch
     more: bool
 
 
@@ -42,16 +42,16 @@ def windowed(
     more = True
     while more and first <= last:
         try:
-            pieces, more = read(first, last)
+            rows, more = read(first, last)
         except Exception:
             if held:
                 yield pa.concat_batches(held)
             raise
-        if pieces:
-            held += pieces
-            first = pieces[-1]["RowVersion"][-1].as_py() + 1
-        rows, size = sum(each.num_rows for each in held), sum(each.nbytes for each in held)
-        if rows + WINDOW_ROWS > RECORD_BATCH_ROWS or size >= RECORD_BATCH_BYTES:
+        if rows.num_rows:
+            held.append(rows)
+            first = rows["RowVersion"][-1].as_py() + 1
+        count, size = sum(each.num_rows for each in held), sum(each.nbytes for each in held)
+        if count + WINDOW_ROWS > RECORD_BATCH_ROWS or size >= RECORD_BATCH_BYTES:
             yield pa.concat_batches(held)
             held = []
     if held:

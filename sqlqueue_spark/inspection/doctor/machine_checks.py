@@ -122,12 +122,9 @@ def drivers_of(needed: Dialect | None, url: str | None) -> Iterator[Check]:
     complete = False
     for engine, its in drivers.NEEDED_DRIVERS.items():
         own_url = url if engine is needed else None
-        made = {
-            each: checked(each.name, partial(_driver, engine, each, own_url, engine is needed))
-            for each in its
-        }
-        yield from made.values()
-        complete |= all(check.state is State.FINE for driver, check in made.items() if driver.without is None)
+        made = [checked(each.name, partial(_driver, engine, each, own_url, engine is needed)) for each in its]
+        yield from made
+        complete |= all(check.state is State.FINE for check in made)
     if needed is None and not complete:
         commands = ", or: ".join(pip_install(engine.extra) for engine in drivers.NEEDED_DRIVERS)
         said = f"No engine has all its drivers; install those of one with: {commands}."
@@ -141,8 +138,6 @@ def _driver(engine: Dialect, driver: drivers.NeededDriver, url: str | None, need
         if driver.loader is not None and isinstance(error, ImportError):
             raise Open(f"not tried: {driver.loader} cannot be loaded") from None
         said = f"It {drivers.remedy(engine, error)}" if isinstance(error, ImportError) else str(error)
-    if driver.without is not None:
-        raise Open(f"{said} {driver.without}")
     raise Wrong(said) if needed else Open(f"{said} Only {engine.title} needs it.")
 
 

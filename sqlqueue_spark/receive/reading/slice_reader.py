@@ -115,9 +115,9 @@ class SliceReader:
 
     def _attempt(self, part: Slice, target: Target) -> Generator[pa.RecordBatch, None, None]:
         with _KEPT.lent(target) as reader:
-            for rows, small in part.ranges():
+            for rows in part.ranges():
                 whole = len(rows) == rows.last - rows.first + 1
-                found = reader.batches(part.statement, (rows.first, rows.last), SCHEMA, small=small)
+                found = reader.batches(part.statement, (rows.first, rows.last), SCHEMA)
                 with contextlib.closing(found) as batches:
                     for batch in batches:
                         kept = batch if whole else _only(batch, rows)

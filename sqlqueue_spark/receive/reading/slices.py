@@ -33,13 +33,9 @@ JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
 
 #: Rows that are further apart are read by separate statements: a statement costs about as much as 200 rows.
 _GAP = 200
-#: A run of at least this many small rows is worth a statement of its own, and more for the rows around.
-_RUN = 1_000
 #: A slice has a fixed cost. More than four are cut only where each is large, unless options ask for more than
 #: by default. A lower ``maxConcurrency``, like the number of cores, never leads to more slices.
 _FEW_SLICES, _LARGE_SLICE = 4, 125_000
-#: If more than one row in 500 is large, the slice has no small rows: hardly a run would be worth it.
-_FEW = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +47,6 @@ class Slice:
     rows: RowSet
     #: What stands in the column ``Queue`` of the rows; empty where the stream has no such column.
     address: str = ""
-    #: Those of the rows that are known to be small.
-    small: RowSet = field(default_factory=RowSet)
     #: The witnesses among the rows: the Ids when claimed, by RowVersion. They prove the rows the same.
     witnesses: Mapping[int, str] = field(default_factory=dict)
     #: How many rows each statement takes, where the task takes the rows; empty where it reads them.
@@ -60,19 +54,9 @@ class Slice:
     #: How the task asks whether it may take the rows; None where it reads them.
     asking: Asking | None = None
 
-    def ranges(self) -> Iterator[tuple[RowSet, bool]]:
-        """The rows in pieces, each read by one range; and whether a piece has small rows only."""
-        for span in self.rows.spans(_GAP):
-            begin = span.first
-            for first, last in self.small.between(span.first, span.last):
-                if last - first + 1 < min(_RUN, span.last - span.first + 1):
-                    continue
-                if begin < first and len(before := span.between(begin, first - 1)):
-                    yield before, False
-                yield RowSet([(first, last)]), True
-                begin = last + 1
-            if begin <= span.last:
-                yield span.between(begin, span.last), False
+    def ranges(self) -> Iterator[RowSet]:
+        """The rows in pieces, each read by one range."""
+        return self.rows.spans(_GAP)
 
 
 def slice_count(rows: int, options: SourceOptions) -> int:
@@ -111,7 +95,7 @@ def tasks_of(
         whole.append((its, part.sizes))
     pieces = slice_count(sum(len(part.live) for part in parts), options)
     if take is None:
-        return plan(whole, pieces, dialect.small_row)
+        return plan(whole, pieces)
     numbers = itertools.count()
     return [
         tuple(replace(part, asking=take(next(numbers))) for part in task)
@@ -120,11 +104,7 @@ def tasks_of(
 
 
 def plan(
-    batch: Sequence[tuple[Slice, Sequence[int]]],
-    pieces: int,
-    small_row: int | None = None,
-    *,
-    most_rows: int | None = None,
+    batch: Sequence[tuple[Slice, Sequence[int]]], pieces: int, *, most_rows: int | None = None
 ) -> list[Task]:
     """Cut a batch for at most ``pieces`` tasks of similar bytes: a task has a fixed cost; small queues share.
 
@@ -133,7 +113,6 @@ def plan(
     not log a batch of which one slice fails.
 
     :param batch: all rows of each queue, and their sizes in bytes.
-    :param small_row: bytes up to which a row is small; None where size makes no difference.
     :param most_rows: of a statement that takes rows, which has 8 MB at most; None where the rows are read.
     """
     counts = balanced(itertools.chain.from_iterable(sizes for _, sizes in batch), pieces)
@@ -149,7 +128,6 @@ def plan(
             part = replace(
                 whole,
                 rows=rows,
-                small=_small(rows, own, small_row),
                 witnesses={at: its for at, its in whole.witnesses.items() if len(rows.between(at, at))},
                 counts=() if most_rows is None else tuple(bounded(own, most_rows, RECORD_BATCH_BYTES)),
             )
@@ -158,13 +136,3 @@ def plan(
             if seen in ends:
                 tasks.append([])
     return [tuple(each) for each in tasks if each]
-
-
-def _small(rows: RowSet, sizes: Sequence[int], small_row: int | None) -> RowSet:
-    """The rows that are known to be small; none where many are large."""
-    if small_row is None:
-        return RowSet()
-    if max(sizes) <= small_row:  # almost always so, and no list of a million rows is made
-        return rows
-    large = [position for position, size in enumerate(sizes) if size > small_row]
-    return RowSet() if len(large) * _FEW > len(sizes) else rows.without(large)

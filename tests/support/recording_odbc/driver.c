@@ -4,7 +4,6 @@
  *
  * The log has a line for each event, texts and values in hexadecimal:
  *     prepare SQL · direct SQL · execute · describe NUMBER · commit · rollback · disconnect
- *     block ROWS                                       (so many were written at once into the columns that are bound)
  *     bind NUMBER C-TYPE SQL-TYPE COLUMN-SIZE DIGITS INDICATOR VALUE        (as it stands when the statement is executed)
  *
  * The answers are blocks of lines, their fields separated by tabs:
@@ -18,9 +17,8 @@
  * last of these blocks, else by nothing. Where a statement ends with SELECT @@ROWCOUNT, a last result has the number of rows that it
  * changes, as SQL Server counts them: those of the statement itself, whatever triggers did.
  *
- * Only what pyodbc, arrow-odbc and the driver manager call is here. Rows are fetched one by one and their values by SQLGetData,
- * a long one in pieces, or in blocks into bound columns; a value that is too long for its column is cut there, with its whole
- * length in its indicator, as ODBC has it. Prototypes and numbers are those of ODBC 3.8
+ * Only what pyodbc and the driver manager call is here. Rows are fetched one by one and their values by SQLGetData, a long one
+ * in pieces. Prototypes and numbers are those of ODBC 3.8
  * (https://learn.microsoft.com/sql/odbc/reference/syntax/odbc-api-reference), written out so that no header is needed.
  */
 #include <stdint.h>
@@ -35,8 +33,7 @@ typedef void *Handle;
 enum { SUCCESS = 0, SUCCESS_WITH_INFO = 1, NEED_DATA = 99, ERROR = -1, NO_DATA = 100, NULL_DATA = -1, NTS = -3, DATA_AT_EXEC = -2 };
 enum { ENVIRONMENT = 1, CONNECTION = 2, STATEMENT = 3 };
 enum { C_LONG = 4, C_BIT = -7, C_SBIGINT = -25, C_WCHAR = -8, C_BINARY = -2, C_TIMESTAMP = 93 };
-enum { ROWS_FETCHED = 26, ROW_ARRAY_SIZE = 27 };
-enum { MOST_PARAMETERS = 64, MOST_COLUMNS = 32, MOST_ANSWERS = 256, MOST_TRIGGERED = 8, LONGEST_LINE = 1 << 16 };
+enum { MOST_PARAMETERS = 64, MOST_ANSWERS = 256, MOST_TRIGGERED = 8, LONGEST_LINE = 1 << 16 };
 
 typedef struct {
     char *part, *types, *names, **rows;
@@ -67,12 +64,6 @@ typedef struct {
 } Parameter;
 
 typedef struct {
-    int16_t c_type;
-    char *value;
-    int64_t room, *indicator; /* of one row */
-} Column;
-
-typedef struct {
     Connection *connection;
     char *text;
     Parameter parameters[MOST_PARAMETERS + 1];
@@ -81,9 +72,6 @@ typedef struct {
     Answer *results[MOST_TRIGGERED + 2], counts[MOST_TRIGGERED + 1];
     int result, result_count;
     int row;
-    Column columns[MOST_COLUMNS + 1];
-    int column_count; /* the last one that is bound */
-    uint64_t block, *fetched;
     int piece_of; /* the column that is fetched in pieces, and the bytes of it that were */
     int64_t piece_at;
     int32_t type_size; /* the answer to SQLGetTypeInfo */
@@ -289,7 +277,6 @@ Return SQLAllocHandle(int16_t type, Handle input, Handle *output) {
         Statement *s = calloc(1, sizeof *s);
         s->connection = input;
         s->row = -1;
-        s->block = 1;
         *output = s;
     } else {
         *output = calloc(1, sizeof(Connection));
@@ -334,13 +321,7 @@ Return SQLEndTran(int16_t type, Handle handle, int16_t completion) {
 Return SQLSetEnvAttr(Handle h, int32_t a, void *v, int32_t l) { (void)h, (void)a, (void)v, (void)l; return SUCCESS; }
 Return SQLSetConnectAttrW(Handle h, int32_t a, void *v, int32_t l) { return SQLSetEnvAttr(h, a, v, l); }
 
-Return SQLSetStmtAttrW(Handle handle, int32_t attribute, void *value, int32_t length) {
-    Statement *s = handle;
-    (void)length;
-    if (attribute == ROW_ARRAY_SIZE) s->block = (uint64_t)value;
-    if (attribute == ROWS_FETCHED) s->fetched = value;
-    return SUCCESS;
-}
+Return SQLSetStmtAttrW(Handle h, int32_t a, void *v, int32_t l) { return SQLSetEnvAttr(h, a, v, l); }
 
 Return SQLGetStmtAttrW(Handle h, int32_t attribute, void *value, int32_t room, int32_t *length) {
     /* The driver manager asks for the four descriptors of a statement: any address will do. */
@@ -501,10 +482,13 @@ Return SQLColAttributeW(Handle handle, uint16_t number, uint16_t field, void *te
 
 static Return timestamp(const char *field, void *value) {
     int16_t *parts = value;
-    int year, month, day, hour, minute, second, thousandths = 0;
-    sscanf(field, "%d-%d-%dT%d:%d:%d.%3d", &year, &month, &day, &hour, &minute, &second, &thousandths);
+    int year, month, day, hour, minute, second;
+    char decimals[10] = "";
+    sscanf(field, "%d-%d-%dT%d:%d:%d.%9[0-9]", &year, &month, &day, &hour, &minute, &second, decimals);
     parts[0] = year, parts[1] = month, parts[2] = day, parts[3] = hour, parts[4] = minute, parts[5] = second;
-    ((int32_t *)value)[3] = thousandths * 1000000;
+    int32_t billionths = atol(decimals);
+    for (size_t i = strlen(decimals); i < 9; i++) billionths *= 10;
+    ((int32_t *)value)[3] = billionths;
     return SUCCESS;
 }
 
@@ -542,41 +526,14 @@ static Return get(Statement *s, int number, int16_t c_type, void *value, int64_t
     return cut ? SUCCESS_WITH_INFO : SUCCESS;
 }
 
-Return SQLBindCol(Handle handle, uint16_t number, int16_t c_type, void *value, int64_t room, int64_t *indicator) {
-    Statement *s = handle;
-    if (number < 1 || number > MOST_COLUMNS) return ERROR;
-    s->columns[number] = (Column){
-        .c_type = c_type, .value = value, .room = fixed_length(c_type) ? (int64_t)fixed_length(c_type) : room,
-        .indicator = indicator};
-    if (number > s->column_count) s->column_count = number;
-    return SUCCESS;
-}
-
 Return SQLFetch(Handle handle) {
     Statement *s = handle;
     int rows = s->type_size ? 1 : s->answer ? s->answer->row_count : 0;
-    uint64_t count = 0;
-    Return result = SUCCESS;
     s->piece_of = 0;
-    for (; count < s->block && s->row + 1 < rows; count++) {
-        s->row++;
-        if (!s->type_size && !strncmp(s->answer->rows[s->row], "!\t", 2)) {
-            if (count) { s->row--; break; } /* it comes by itself */
-            return refuse(s, s->answer->rows[s->row]);
-        }
-        for (int i = 1; i <= s->column_count; i++) {
-            Column *c = &s->columns[i];
-            if (c->value && get(s, i, c->c_type, c->value + count * c->room, c->room, c->indicator + count, 0)) {
-                result = SUCCESS_WITH_INFO;
-            }
-        }
-    }
-    if (s->fetched) *s->fetched = count;
-    if (count && s->column_count) {
-        fprintf(s->connection->log, "block %llu\n", (unsigned long long)count);
-        fflush(s->connection->log);
-    }
-    return count ? result : NO_DATA;
+    if (s->row + 1 >= rows) return NO_DATA;
+    s->row++;
+    if (!s->type_size && !strncmp(s->answer->rows[s->row], "!\t", 2)) return refuse(s, s->answer->rows[s->row]);
+    return SUCCESS;
 }
 
 Return SQLGetData(Handle handle, uint16_t number, int16_t c_type, void *value, int64_t room, int64_t *indicator) {
@@ -602,7 +559,6 @@ Return SQLMoreResults(Handle handle) {
 Return SQLFreeStmt(Handle handle, uint16_t what) {
     Statement *s = handle;
     if (what == 3 /* SQL_RESET_PARAMS */) memset(s->parameters, 0, sizeof s->parameters);
-    if (what == 2 /* SQL_UNBIND */) memset(s->columns, 0, sizeof s->columns), s->column_count = 0;
     if (what == 0 /* SQL_CLOSE */) s->answer = NULL, s->type_size = 0, s->row = -1;
     return SUCCESS;
 }
