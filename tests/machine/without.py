@@ -26,7 +26,7 @@ from sqlqueue_spark.receive.holding.settling import OpenClaim, Settling
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.receiver import Receiver
-from sqlqueue_spark.send.deliver import outbox_transaction, sends_once
+from sqlqueue_spark.send.deliver import sends_once
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.destination_tables import Rows
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
@@ -359,14 +359,14 @@ def rows_that_the_outbox_knows() -> Iterator[None]:
 @contextlib.contextmanager
 def outcomes_at_once() -> Iterator[None]:
     """What an outcome sends to each destination is committed by itself."""
-    write = outbox_transaction.write
+    write = sends_once.write
 
     def each_alone(connection: Connection, rows: Rows) -> None:
         write(connection, rows)
         connection.commit()
         fail_points.step(fail_points.ROWS_INSERTED)
 
-    with mock.patch.object(outbox_transaction, "write", each_alone):
+    with mock.patch.object(sends_once, "write", each_alone):
         yield
 
 

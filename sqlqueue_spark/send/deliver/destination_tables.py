@@ -3,14 +3,20 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import pyarrow as pa
 
 from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
+from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
 from sqlqueue_spark.tables.queue_table import QueueTable
+
+log = logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +82,37 @@ class Destinations:
         """Whether it was found out that something is so in a database."""
         return self._facts.get((fact, target), False)
 
+    def has_sent(self, connection: Connection) -> bool:
+        """Whether the outbox of an atomic pipeline has any ids: then it has also sent in another mode.
+
+        An atomic batch needs no outbox: what it sends goes out with its claim. But a batch that was sent in
+        another mode, and whose rows are still in the queue, may come again in an atomic one: its checkpoint
+        was lost, or is an older one.
+        """
+        options = self.options
+        if options.transaction_mode != ATOMIC or options.outbox == NO_OUTBOX:
+            return False
+
+        def look() -> bool:
+            try:
+                outbox = OutboxTable.of_sink(connection, options)
+            except ConfigurationError:  # no outbox can have this name
+                return False
+            return outbox.exists() and outbox.has_ids()
+
+        return self.is_known(HAS_IDS, connection, look)
+
+    def may_hold(self, outbox: OutboxTable, version: str) -> bool:
+        """Whether an earlier version of this package may have written into an outbox."""
+        return self.is_known(version, outbox.connection, partial(outbox.may_hold, version))
+
+    def look_for_writers(self, outbox: OutboxTable) -> None:
+        """Find out, for all tasks, which earlier versions and which other endpoints wrote into an outbox."""
+        if self.is_known("shared", outbox.connection, outbox.is_shared):
+            _warn_of_sharing(outbox.name, outbox.endpoint)
+        for version in (VERSION_0_1, VERSION_0_2):
+            self.may_hold(outbox, version)
+
     def having_outboxes(self) -> list[Target]:
         """The databases whose outboxes this sink may ask: a task may send to each that an option names."""
         if self.options.uses_outbox:
@@ -97,6 +134,14 @@ class Destinations:
         self.delayed.clear()
         self._facts.clear()
         self._since = self._clock()
+
+
+@cache
+def _warn_of_sharing(outbox: str, endpoint: str) -> None:
+    """Say once in a process that two endpoints share a table."""
+    log.warning("shared_outbox outbox=%s endpoint=%s: another endpoint, whose name means the same table (as "
+                "Shop.Spark and Shop_Spark do), has written into it, and what one has sent counts as sent "
+                "for the other; give one of them another name", outbox, endpoint)  # fmt: skip
 
 
 def nothing_passes_on(queue: str) -> ConfigurationError:

@@ -40,7 +40,7 @@ class OutcomesOnce(SendsOnce):
     def __init__(self, routes: Routes, chunk: AddressedChunk, *, asks: bool) -> None:
         self._places = routes.places
         here = [each for each in chunk.addressed if each.target == self._places.at_home]
-        super().__init__(routes, chunk, here)
+        super().__init__(routes, chunk, self._places.at_home, here)
         self._asks = asks or chunk.handled or len(chunk.owners) > len(chunk)
 
     def find_tables(self) -> None:

@@ -14,7 +14,6 @@ from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, nothing_passes_on
-from sqlqueue_spark.send.deliver.outbox_lookups import has_sent, look_for_versions
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -96,7 +95,7 @@ def prepare(
     def check(opened: Connection) -> None:
         outbox = OutboxTable.of_sink(opened, destinations.places.at(opened.target))
         outbox.check()
-        look_for_versions(outbox, destinations)
+        destinations.look_for_writers(outbox)
 
     remembers: Callable[[Connection], object] = check if options.uses_outbox else id
     with one_each(again=last is not None, opened=remembers) as connected:
@@ -105,7 +104,7 @@ def prepare(
             _send_left(options, home, batch, held=True)
             with home.transaction():
                 run = Stage(home, table_of(options), options).enter(batch, last)
-            has_sent(destinations, home)
+            destinations.has_sent(home)
         elif options.stream and last is None:
             # No stage can have this name, or this login has no rights to it.
             with suppress(ConfigurationError):

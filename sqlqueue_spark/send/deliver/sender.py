@@ -30,8 +30,6 @@ from sqlqueue_spark.send.compose.received import ACKNOWLEDGED, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations
 from sqlqueue_spark.send.deliver.original_rows import TooLarge, given_up, with_original_rows
-from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
-from sqlqueue_spark.send.deliver.outbox_transaction import Delivery
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import TAKES_NOTHING, DatabaseDown, Routes
@@ -208,11 +206,11 @@ class Sender:
 
         def known() -> set[str]:
             connection = self._connected(self._home)
-            lookup = Lookup(work, connection)
+            outbox = work.outbox(connection)
             with connection.transaction():
-                if not lookup.outbox.has_ids():  # as long as no row has failed: no keys need even be made
+                if not outbox.has_ids():  # as long as no row has failed: no keys need even be made
                     return set()
-                return lookup.known([*work.origins, *work.failures.values()])
+                return work.known(outbox, [*work.origins, *work.failures.values()])
 
         if not (found := self._retried(known)):
             return chunk
@@ -225,7 +223,7 @@ class Sender:
         while True:
             there = [each for each in chunk.addressed if each.target == target]
             addressed = [replace(each, positions=list(filter(chunk.goes, each.positions))) for each in there]
-            work = SendsOnce(self._routes, chunk, addressed)
+            work = SendsOnce(self._routes, chunk, target, addressed)
             if not work.positions:
                 return chunk
             try:
@@ -334,9 +332,8 @@ class Sender:
 
     def _delivered(self, target: Target, work: SendsOnce) -> Decision:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
-        delivery = Delivery(self._places.at(target), work)
         try:
-            return self._retried(lambda: delivery.attempt(self._connected(target)), delivery.worth_it)
+            return self._retried(lambda: work.attempt(self._connected(target)), work.worth_it)
         except Duplicate as error:
             raise QueueError(
                 f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id "

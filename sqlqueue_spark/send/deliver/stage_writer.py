@@ -15,7 +15,6 @@ from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered, joined
 from sqlqueue_spark.send.deliver.addressed_chunk import Decision
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations, Rows
-from sqlqueue_spark.send.deliver.outbox_lookups import Lookup, has_sent
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.sends_once import SendsOnce
 from sqlqueue_spark.send.sent import Sent
@@ -130,10 +129,10 @@ class _StageWriter(Sender):
         self._committing = False
         connection = self._connected(self._home)
         known = set()
-        if has_sent(self._destinations, connection):
-            lookup = Lookup(work, connection)
+        if self._destinations.has_sent(connection):
+            outbox = work.outbox(connection)
             with connection.transaction():
-                known = lookup.known(work.asked())
+                known = work.known(outbox, work.asked())
         decision = work.decide(known)
         with connection.transaction(), work.entered(connection, locking=False) as barred:
             work.check_allowed(decision, barred)
