@@ -5,8 +5,7 @@ EnclosedMessageTypes names. A column tells these types of each message of a chun
 them, and NULL for one that is no event. Format: the events of NServiceBus.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -14,7 +13,6 @@ from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
 from sqlqueue_spark.send.compose.column_values import grouped, refuse
-from sqlqueue_spark.send.compose.header_shapes import Alike
 
 #: Gives the addresses that have subscribed to each of some types.
 Subscribers = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
@@ -65,11 +63,3 @@ def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, d
             return f"{event} and has {what}; leave one of the two NULL."
 
         refuse(pc.and_(published, its), why)
-
-
-def parted(group: Alike, published: pa.Array) -> Iterator[Alike]:
-    """The events of a group, and its other rows."""
-    its = published.take(group.positions)
-    for event, wanted in ((True, its), (False, pc.invert(its))):
-        if pc.any(wanted).as_py():
-            yield replace(group.filtered(wanted), event=event)

@@ -17,7 +17,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -79,8 +79,6 @@ class Alike:
     bare: bool
     asked: Mapping[str, pa.Array]
     poison: bool = False
-    #: Whether they are published.
-    event: bool = False
 
     def value(self, name: str) -> pa.Array:
         """The values of a header of :data:`COMPLETED`; NULL for each row where they have none."""
@@ -88,14 +86,6 @@ class Alike:
             return self.asked.get(name, pa.nulls(len(self.positions), pa.string()))
         _, values, _ = _around(self.texts.cast(pa.binary()), list(self.names), name)
         return _unescaped(values.cast(pa.string()))
-
-    def filtered(self, its: pa.Array) -> Alike:
-        return replace(
-            self,
-            positions=self.positions.filter(its),
-            texts=self.texts.filter(its),
-            asked={name: values.filter(its) for name, values in self.asked.items()},
-        )
 
     def completed(self, standard: Mapping[str, str], own: Sequence[pa.Array]) -> pa.Array:
         """The rows' headers as JSON: those that they have, the standard ones that they lack, and ``own``.

@@ -60,7 +60,7 @@ from sqlqueue_spark.send.compose.column_values import (
     told,
 )
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.compose.events import check_events, parted, typeless, types_of_events
+from sqlqueue_spark.send.compose.events import check_events, typeless, types_of_events
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked_column, members, poisoned
 from sqlqueue_spark.send.compose.message_ids import NewIds, completed, ids_of_rows, message_ids
@@ -78,7 +78,6 @@ _READ = {
 }
 #: Stands for the destination of an event until it is known who has subscribed to it.
 SUBSCRIBERS = ""
-_PUBLISH = format_member(MESSAGE_INTENT, "Publish")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +117,7 @@ class MessageBuilder:
         :param groups: the rows by the headers that they have, where they are grouped already.
         :raises Unsendable: a row cannot be sent as it is.
         """
-        read = [self.columns.column(batch, name).cast(type_) for name, type_ in _READ.items()]
-        given = pa.RecordBatch.from_arrays(read, list(_READ))
+        given = {name: self.columns.column(batch, name).cast(type_) for name, type_ in _READ.items()}
         may_fail = self.columns.received and self.options.error_queue is not None
         if groups is None:
             groups = alike(
@@ -131,62 +129,51 @@ class MessageBuilder:
         if unreadable and not may_fail:
             raise _unreadable(unreadable, received=self.columns.received)
         failed = {at: poison(text) for at, text in unreadable.items()}
-        own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
+        own, nothing = told(given["Id"]), pa.nulls(len(batch), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
         ids = message_ids(told(given["MessageId"]), groups, received)
         if ids.null_count:
             ids = completed(ids, new_ids, needed=self.options.uses_outbox)
-        row_ids = ids_of_rows(to_send)
         delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
         events = self._events(given, groups, delayed, failed)
         published = events.is_valid()
         destinations = pc.if_else(published, SUBSCRIBERS, destinations)
         if failed:  # a transform that goes by headers knows no destination for them
-            its = among(list(failed), len(given))
+            its = among(list(failed), len(batch))
             destinations = pc.if_else(its, self.options.error_queue, destinations)
         nowhere = "A row's Destination is NULL and there is no option queue; give one, or filter these rows."
         refuse(destinations.is_null(), lambda _: nowhere)
-        given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
-        if events.null_count < len(events):
-            groups = [part for group in groups for part in parted(group, published)]
-            if (without := typeless(events)) is not None:
-                if not may_fail:
-                    raise without
-                failed |= failures_of(without)
+        if (without := typeless(events)) is not None:
+            if not may_fail:
+                raise without
+            failed |= failures_of(without)
+        made = {"MessageId": ids, "Destination": destinations, "Id": ids_of_rows(to_send)}
+        complete = pa.RecordBatch.from_pydict({**given, **made, "published": published})
         sends = Composed(
             id_column=ids,
             addresses=destinations,
-            make=functools.cache(lambda: self._rows(given, groups, ids, row_ids)),
+            make=functools.cache(lambda: self._rows(complete, groups)),
             events=events,
             brought_ids=to_send.null_count < len(to_send),
             size=batch.nbytes,
             delayed=pc.any(delayed).as_py(),
-            untyped=sum(map(self._untyped, groups)),
+            untyped=sum(self._untyped(group, published) for group in groups),
         )
         return Chunk(places=self.places, sends=sends, owners=range(len(ids)), failed=failed)
 
-    def _rows(
-        self, given: pa.RecordBatch, groups: Sequence[Alike], ids: pa.Array, row_ids: pa.Array
-    ) -> pa.RecordBatch:
+    def _rows(self, given: pa.RecordBatch, groups: Sequence[Alike]) -> pa.RecordBatch:
         """The rows of all messages, with the headers that they lack added."""
         standard = self._standard()
-        of_events = {name: each for name, each in standard.items() if name != ENCLOSED_MESSAGE_TYPES}
-        of_events[MESSAGE_INTENT] = _PUBLISH
         made, wrong = [], list[Unsendable]()
         for group in groups:
-            at = group.positions
-            whole = len(at) == len(ids)
-            its, its_ids = (given, ids) if whole else (given.take(at), ids.take(at))
+            its = given if len(group.positions) == len(given) else given.take(group.positions)
             if group.poison:
                 _, *columns = lasting(group.texts.to_pylist(), its["Body"]).columns
                 made.append(pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:]))
                 continue
-            lacking = dict[str, pa.Array]()
-            if group.event and ENCLOSED_MESSAGE_TYPES not in group.names:
-                lacking[ENCLOSED_MESSAGE_TYPES] = pc.coalesce(told(its["EventType"]), self._message_type)
             try:
-                made.append(self._alike(group, its, its_ids, of_events if group.event else standard, lacking))
+                made.append(self._alike(group, its, standard))
             except Unsendable as error:  # the other groups may have more of its kind
                 wrong.append(error)
         if wrong:
@@ -194,23 +181,17 @@ class MessageBuilder:
             texts = (each.texts.items() for each in wrong if type(each.__cause__) is type(cause))
             raise Unsendable(dict(chain.from_iterable(texts))) from cause
         rows = in_order([group.positions for group in groups], made)
-        return pa.RecordBatch.from_arrays([row_ids, *rows.columns], schema=OUTGOING)
+        return pa.RecordBatch.from_arrays([given["Id"], *rows.columns], schema=OUTGOING)
 
-    def _alike(
-        self,
-        group: Alike,
-        given: pa.RecordBatch,
-        ids: pa.Array,
-        standard: Mapping[str, str],
-        own: Mapping[str, pa.Array],
-    ) -> pa.RecordBatch:
+    def _alike(self, group: Alike, given: pa.RecordBatch, standard: Mapping[str, str]) -> pa.RecordBatch:
         """The columns of :data:`OUTGOING` but for the first, for rows that lack the same headers.
 
-        :param standard: headers that are the same for all of them, and ``own`` those that differ, beside the
-            usual ones.
+        :param standard: the headers that are the same for all messages that are no events.
         """
-        names = group.names
-        own = dict(own)
+        names, ids = group.names, given["MessageId"]
+        of_events = self._of_events(given)
+        own = {name: values for name, values in of_events.items() if name not in names}
+        standard = {name: each for name, each in standard.items() if name not in of_events}
         body = given["Body"]
         reply_to = told(given["ReplyToAddress"])
         related = pc.coalesce(told(given["CorrelationId"]), ids)
@@ -249,22 +230,35 @@ class MessageBuilder:
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
 
     def _events(
-        self, given: pa.RecordBatch, groups: Sequence[Alike], delayed: pa.Array, failed: Collection[int]
+        self,
+        given: Mapping[str, pa.Array],
+        groups: Sequence[Alike],
+        delayed: pa.Array,
+        failed: Collection[int],
     ) -> pa.Array:
         """What those of the messages are published as that are events."""
-        none = pa.nulls(len(given), pa.string())
+        none = pa.nulls(len(delayed), pa.string())
         if not (self.options.publish or self.columns.events):
             return none
         event_types = told(given["EventType"])
         published = pc.or_(event_types.is_valid(), self.options.publish)
         if failed:
-            published = pc.and_not(published, among(list(failed), len(given)))
+            published = pc.and_not(published, among(list(failed), len(published)))
         if not pc.any(published).as_py():
             return none
         check_events(published, event_types, told(given["Destination"]), delayed)
         enclosed = asked_column(ENCLOSED_MESSAGE_TYPES, groups)
         enclosed = pc.coalesce(enclosed, event_types, self._message_type)
         return types_of_events(published, event_types, enclosed)
+
+    def _of_events(self, given: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The headers by which events differ from other messages; none where no message is an event."""
+        published = given["published"]
+        if not pc.any(published).as_py():
+            return {}
+        types = pc.coalesce(pc.if_else(published, told(given["EventType"]), None), self._message_type)
+        intents = pc.if_else(published, "Publish", "Send")
+        return {MESSAGE_INTENT: intents, ENCLOSED_MESSAGE_TYPES: types}
 
     @property
     def _message_type(self) -> pa.Scalar:
@@ -288,13 +282,14 @@ class MessageBuilder:
             own[DELIVER_AT] = mapped_once(format_time, due)  # most messages are due at one of a few times
         return own
 
-    def _untyped(self, group: Alike) -> int:
+    def _untyped(self, group: Alike, published: pa.Array) -> int:
         """How many rows lack a type that they need; what endpoints exchange among themselves needs none."""
         typed = ENCLOSED_MESSAGE_TYPES in group.names or self.options.message_type is not None
-        if typed or group.event or group.poison:
+        if typed or group.poison:
             return 0
-        control = pc.match_substring(group.texts, f'"{CONTROL_MESSAGE}"')
-        return len(control) - (pc.sum(control).as_py() or 0)
+        needless = pc.match_substring(group.texts, f'"{CONTROL_MESSAGE}"')
+        needless = pc.or_(needless, published.take(group.positions))
+        return len(needless) - (pc.sum(needless).as_py() or 0)
 
     def _full_addresses(self, addresses: pa.Array, positions: pa.Array, *, kept: bool = False) -> pa.Array:
         """The addresses as the transport writes them. One of a received row stays where it cannot be read.
