@@ -20,7 +20,7 @@ log = logger(__name__)
 
 #: What is looked at of the outcome of a received message, and of a row that is passed on as it was received.
 _OF_OUTCOMES = frozenset({
-    *(*RECEIVED_ROW, "Headers", "Body", "MessageId", "Outgoing", "Failure", *TIMES.names),
+    *(*RECEIVED_ROW, "Headers", "Body", "MessageId", "Outgoing", "Failure", *TIMES),
     *("CorrelationId", "ReplyToAddress", "Expires"),
 })  # fmt: skip
 #: Where Spark keeps, on the thread that runs a query's batches, the query's id and, until a program names its

@@ -165,7 +165,7 @@ def test_rows_that_fail_and_are_large_are_read_and_written_in_parts(engine, orde
 
     def noting(*given):
         made = with_original_rows(*given)
-        sizes.append(made.bodies.nbytes)
+        sizes.append(made.frame["Body"].nbytes)
         return made
 
     with (

@@ -11,7 +11,7 @@ from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.chunk import Composed
 from sqlqueue_spark.send.compose.database_of_address import Place
-from sqlqueue_spark.send.compose.received import TIMES, Received
+from sqlqueue_spark.send.compose.received import ROWS, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
@@ -29,14 +29,14 @@ def work_of(ids, *, handled, failing=()):
     addresses, events = pa.array(["billing"] * len(ids)), pa.nulls(len(ids), pa.string())
     sends = Composed(id_column=texts, addresses=addresses, make=lambda: None, events=events)
     rows = Received(
+        frame=pa.RecordBatch.from_pylist(
+            [
+                {"Queue": "orders", "RowVersion": at, "Id": "row", "MessageId": id_, "Headers": id_}
+                for at, id_ in enumerate(ids)
+            ],
+            ROWS,
+        ),
         handled=handled,
-        queues=pa.array(["orders"] * len(ids)),
-        row_versions=pa.array(range(len(ids)), pa.int64()),
-        row_ids=pa.array(["row"] * len(ids)),
-        ids=texts,
-        headers=texts,
-        bodies=texts.cast(pa.binary()),
-        times=pa.RecordBatch.from_pylist([{}] * len(ids), TIMES),
         moved={},
         stored={},
     )

@@ -38,13 +38,13 @@ from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, in_texts, poisoned
 from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 from sqlqueue_spark.send.compose.message_ids import message_ids
-from sqlqueue_spark.send.compose.received import TIMES, Received
+from sqlqueue_spark.send.compose.received import ROWS, TIMES, Received
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
 #: The columns that are added to rows that are stored here: where a message goes, or the event that it is.
 _TO, _EVENT = "store-and-forward to", "store-and-forward event"
 #: Columns of a received row that are not those of a message.
-_NOT_SENT = ("Outgoing", "Failure", "Recoverable", *TIMES.names)
+_NOT_SENT = ("Outgoing", "Failure", "Recoverable", *TIMES)
 #: Columns of a frame of outcomes that no message has that is passed on as it was received.
 _OF_OUTCOMES = (*_NOT_SENT, "Destination")
 
@@ -172,36 +172,21 @@ class OutcomeBuilder:
 
     def _received(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Received:
         columns = self.columns
-        queues, row_versions, row_ids = (columns.column(batch, name) for name in RECEIVED_ROW)
+        frame = {each.name: columns.column(batch, each.name).cast(each.type) for each in ROWS}
+        frame["MessageId"] = _ids(told(frame["MessageId"]), groups, frame["Id"])
+        frame["Body"] = empty_for_null(frame["Body"])
         origins = {
-            at: Origin.of(row_ids[at].as_py(), row_versions[at].as_py(), text)
+            at: Origin.of(frame["Id"][at].as_py(), frame["RowVersion"][at].as_py(), text)
             for at, text in asked(ORIGIN, groups).items()
         }
         return Received(
+            frame=pa.RecordBatch.from_pydict(frame, ROWS),
             handled=columns.outcomes,
             on_their_way=self.stored_of is not None,
-            queues=queues,
-            row_versions=row_versions.cast(pa.int64()),
-            row_ids=row_ids,
-            ids=self._ids(batch, groups, row_ids),
-            headers=columns.column(batch, "Headers").cast(pa.string()),
-            bodies=empty_for_null(columns.column(batch, "Body").cast(pa.binary())),
             stores=(self.stored_of or columns).outcomes,
-            times=pa.RecordBatch.from_arrays(
-                [columns.column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names],
-                schema=TIMES,
-            ),
             moved={at: origin for at, origin in origins.items() if origin.moves},
             stored={} if self.stored_of is None else asked(STORED, groups),
         )
-
-    def _ids(self, batch: pa.RecordBatch, groups: Sequence[Alike], row_ids: pa.Array) -> pa.Array:
-        """The message id of each row: of its header where the column says another, so that the row fails."""
-        own = told(self.columns.column(batch, "MessageId").cast(pa.string()))
-        try:
-            return message_ids(own, groups, row_ids)
-        except Unsendable:
-            return message_ids(pa.nulls(batch.num_rows, pa.string()), groups, row_ids)
 
     def _in_transit(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Iterator[tuple[int, str, Way]]:
         """The rows on their way to another queue, and where they go. They must be moved on, not handled."""
@@ -290,6 +275,14 @@ class OutcomeBuilder:
         return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
 
 
+def _ids(own: pa.Array, groups: Sequence[Alike], row_ids: pa.Array) -> pa.Array:
+    """The message id of each row: of its header where the column says another, so that the row fails."""
+    try:
+        return message_ids(own, groups, row_ids)
+    except Unsendable:
+        return message_ids(pa.nulls(len(own), pa.string()), groups, row_ids)
+
+
 def _on_its_way(at: int, to: str, queue: str) -> Failure:
     why = (
         f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so it is not "
@@ -320,7 +313,7 @@ def _new_ids(received: Received, owners: Sequence[int], nameless: Sequence[int])
     firsts = dict(zip(reversed(owners), reversed(range(len(owners))), strict=True))
     senders = [owners[at] for at in nameless]
     places = [at - firsts[sender] for at, sender in zip(nameless, senders, strict=True)]
-    ids = received.ids.take(pa.array(senders, pa.int32())).to_pylist()
+    ids = received.frame["MessageId"].take(pa.array(senders, pa.int32())).to_pylist()
     return derived_ids(ids, [received.origin(at).row_id for at in senders], places)
 
 

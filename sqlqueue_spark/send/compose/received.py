@@ -18,7 +18,17 @@ from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.origin import Origin
 
 #: When a received message was processed; NULL where the frame does not tell.
-TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
+TIMES = ("ProcessingStarted", "ProcessingEnded")
+#: The columns of received rows: the address of the queue of each, which row it was there, and what it is.
+ROWS = pa.schema([
+    ("Queue", pa.string()),
+    ("RowVersion", pa.int64()),
+    ("Id", pa.string()),
+    ("MessageId", pa.string()),
+    ("Headers", pa.string()),
+    ("Body", pa.binary()),
+    *((name, pa.timestamp("us", tz="UTC")) for name in TIMES),
+])  # fmt: skip
 #: What a stored row is known by that is no message: the origin of the row that it tells of, and what it is.
 #: The failure of a message that was not received has the key of that failure in the place of an origin.
 FAILED, ACKNOWLEDGED, AUDITED = "failed", "acknowledged", "audited"
@@ -27,60 +37,50 @@ _RESULT = re.compile(
     rf"|[!-~]*>(?:[0-9a-v]{{10}}|[0-9a-f]{{32}})/(?P<plain>{FAILED})).*",
     re.DOTALL,
 )
-_COLUMNS = ("queues", "row_versions", "row_ids", "ids", "headers", "bodies", "times")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
     """Received rows.
 
+    :param frame: their columns (:data:`ROWS`).
     :param handled: whether they are handled; else they are passed on.
     :param on_their_way: whether they were only stored in their queue for another one.
-    :param queues: the address of the queue of each; ``row_versions`` and ``row_ids`` say which row it was.
-    :param ids: the message id of each, ``headers`` and ``bodies`` those of the frame.
     :param stores: whether their queue stores what becomes of them in another database.
-    :param times: when each was processed (:data:`TIMES`).
     :param moved: the origins of those that we have moved, by their positions.
     :param stored: those that we have stored for another database, and what each is known by there.
     """
 
+    frame: pa.RecordBatch
     handled: bool
     on_their_way: bool = False
-    queues: pa.Array
-    row_versions: pa.Array
-    row_ids: pa.Array
-    ids: pa.Array
-    headers: pa.Array
-    bodies: pa.Array
-    times: pa.RecordBatch
     stores: bool = True
     moved: Mapping[int, Origin]
     stored: Mapping[int, str]
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.frame)
 
     def only(self, kept: Sequence[int]) -> Received:
         """The rows at these positions alone, which are in ascending order."""
-        its = pa.array(kept, pa.int32())
         return replace(
             self,
-            **{name: getattr(self, name).take(its) for name in _COLUMNS},
+            frame=self.frame.take(pa.array(kept, pa.int32())),
             moved={number: self.moved[at] for number, at in enumerate(kept) if at in self.moved},
             stored={number: self.stored[at] for number, at in enumerate(kept) if at in self.stored},
         )
 
     def queue(self, position: int) -> str:
-        return self.queues[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+        return self.frame["Queue"][position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
 
     def row_id(self, position: int) -> str:
-        return self.row_ids[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+        return self.frame["Id"][position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
 
     def origin(self, position: int) -> Origin:
         """What a row is known by."""
         if position in self.moved:
             return self.moved[position]
-        return Origin(self.row_id(position).lower(), self.row_versions[position].as_py())
+        return Origin(self.row_id(position).lower(), self.frame["RowVersion"][position].as_py())
 
     @cached_property
     def origin_texts(self) -> pa.Array:
@@ -93,9 +93,8 @@ class Received:
         return self._texts_of({at: each._replace(moves=0) for at, each in self.moved.items()})
 
     def _texts_of(self, moved: Mapping[int, Origin]) -> pa.Array:
-        texts = pc.binary_join_element_wise(
-            pc.utf8_lower(self.row_ids), self.row_versions.cast(pa.string()), "-"
-        )
+        row_ids, versions = pc.utf8_lower(self.frame["Id"]), self.frame["RowVersion"].cast(pa.string())
+        texts = pc.binary_join_element_wise(row_ids, versions, "-")
         if not moved:
             return texts
         keys = [moved[at].key if at in moved else None for at in range(len(self))]
@@ -104,7 +103,7 @@ class Received:
     @cached_property
     def owed(self) -> Mapping[int, Owed]:
         """The acknowledgements of rows that ServiceControl has put back. A row that we stored owes none."""
-        return {at: each for at, each in owed_by(self.headers).items() if at not in self.stored}
+        return {at: each for at, each in owed_by(self.frame["Headers"]).items() if at not in self.stored}
 
     def result(self, position: int) -> str | None:
         """What a row is that we stored for another database as the result of a row; None for any other."""
@@ -114,7 +113,7 @@ class Received:
     @cached_property
     def texts(self) -> Sequence[str | None]:
         """The headers."""
-        return self.headers.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+        return self.frame["Headers"].to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def bodies_of(self, positions: Sequence[int]) -> pa.Array:
-        return self.bodies.take(pa.array(positions, pa.int32()))
+        return self.frame["Body"].take(pa.array(positions, pa.int32()))

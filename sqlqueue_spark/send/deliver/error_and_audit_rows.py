@@ -168,7 +168,7 @@ class ErrorAndAuditRows:
         if not processed:
             return
         started, ended = (
-            [moment(each) for each in rows.times[name].cast(pa.int64()).to_pylist()] for name in TIMES.names
+            [moment(each) for each in rows.frame[name].cast(pa.int64()).to_pylist()] for name in TIMES
         )
         acknowledged = set(decision.acknowledged)
         headers = [

@@ -9,6 +9,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.open_connection import MOST_WAITING, Connection, open_reader
 from sqlqueue_spark.errors import NoRight
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.messages.transit import as_stored
 from sqlqueue_spark.messages.waiting_headers import given_up_at
 from sqlqueue_spark.options import NO_TRANSACTION
@@ -41,7 +42,7 @@ def with_original_rows(
     :param connection: one to their database, with no open transaction.
     :raises TooLarge: they are to be asked for in parts.
     """
-    texts, bodies, size = list(rows.texts), rows.bodies.to_pylist(), 0
+    texts, bodies, size = list(rows.texts), rows.frame["Body"].to_pylist(), 0
     with contextlib.closing(_originals(connection, places, rows, positions)) as originals:
         for at, headers, body in originals:
             texts[at] = as_stored(headers) if rows.on_their_way else headers
@@ -49,7 +50,8 @@ def with_original_rows(
             size += len(headers or "") + len(bodies[at])
             if size > CHUNK_BYTES and len(positions) > 1:
                 raise TooLarge
-    return replace(rows, headers=pa.array(texts, pa.string()), bodies=pa.array(bodies, pa.binary()))
+    columns = {"Headers": pa.array(texts, pa.string()), "Body": pa.array(bodies, pa.binary())}
+    return replace(rows, frame=replaced(rows.frame, **columns))
 
 
 def given_up(connection: Connection, places: Places, rows: Received, positions: Sequence[int]) -> set[int]:
@@ -86,7 +88,7 @@ def _originals(
 def _of_queue(
     connection: Connection, table: queue_table.QueueTable, rows: Received, positions: Sequence[int]
 ) -> Iterator[tuple[int, str | None, bytes | None]]:
-    versions = {rows.row_versions[at].as_py(): at for at in positions}
+    versions = {rows.frame["RowVersion"][at].as_py(): at for at in positions}
     statement = queues.read_statement(connection.dialect, table)
     hasty = replace(connection.target, lock_timeout=min(connection.target.lock_timeout, MOST_WAITING))
     with contextlib.closing(open_reader(hasty)) as reader:

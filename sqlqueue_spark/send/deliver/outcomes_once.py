@@ -150,7 +150,7 @@ class OutcomesOnce(SendsOnce):
         Not with the queue's name, which may change between two tries.
         """
         assert self.chunk.rows is not None
-        digits = mapped_once(lambda queue: self._received(queue).digits, self.chunk.rows.queues)
+        digits = mapped_once(lambda queue: self._received(queue).digits, self.chunk.rows.frame["Queue"])
         return pc.binary_join_element_wise(texts, digits, "-")
 
     @cached_property
@@ -159,8 +159,8 @@ class OutcomesOnce(SendsOnce):
         rows = self.chunk.rows
         assert rows is not None
         made = [
-            (its, keys(rows.ids.take(its), self._received(queue).address, OF_HANDLED))
-            for queue, its in grouped(rows.queues)
+            (its, keys(rows.frame["MessageId"].take(its), self._received(queue).address, OF_HANDLED))
+            for queue, its in grouped(rows.frame["Queue"])
         ]
         together = in_order(*zip(*made, strict=True))
         return together.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
@@ -184,7 +184,7 @@ class OutcomesOnce(SendsOnce):
         found: dict[str, str] = {}
         if rows is None:
             return {key: self.keys[at] for at, key in enumerate(self.origins) if at in self.keys}
-        for queue, its in grouped(rows.queues):
+        for queue, its in grouped(rows.frame["Queue"]):
             texts, final = rows.origin_texts.take(its), self._received(queue).address
             positions = its.to_pylist()
             for made in (keys(texts, final, OF_ORIGIN), keys(texts, "", OF_FAILED)):

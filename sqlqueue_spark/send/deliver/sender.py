@@ -119,7 +119,7 @@ class Sender:
         stores = passes_on or self._options.store_and_forward is not None
         told: dict[int, Destination | Place] = {}
         if rows is not None:
-            self._check_ends(rows.queues.unique().to_pylist())
+            self._check_ends(rows.frame["Queue"].unique().to_pylist())
             for at, each in rows.owed.items():
                 if (to := self._routes.acknowledged_at(each.queue, stores=stores)) is not None:
                     told[at] = to
