@@ -12,7 +12,7 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send.compose import chunk_size
+from sqlqueue_spark.send.compose import chunk
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
@@ -305,7 +305,7 @@ def test_an_acknowledgement_does_not_stop_copies_of_its_row_in_another_task(engi
 def test_an_acknowledgement_does_not_stop_copies_of_its_row_in_another_chunk(
     engine, tables, monkeypatch, first_try
 ):
-    monkeypatch.setattr(chunk_size, "CHUNK", 1)
+    monkeypatch.setattr(chunk, "CHUNK", 1)
     given = options(engine)
     copies = [passed_on(engine, 1, destination=to) for to in ("billing", "audit")]
     rows = pa.Table.from_batches(copies).combine_chunks().to_batches()

@@ -19,7 +19,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send.compose import chunk_size
+from sqlqueue_spark.send.compose import chunk
 from sqlqueue_spark.send.deliver import destination_tables
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
@@ -68,7 +68,7 @@ def sent(engine, queue):
 @pytest.fixture
 def chunks_of_50(monkeypatch):
     """Several chunks of a few messages."""
-    monkeypatch.setattr(chunk_size, "CHUNK", 50)
+    monkeypatch.setattr(chunk, "CHUNK", 50)
 
 
 def create_outbox(engine, **more):

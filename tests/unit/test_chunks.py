@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.send.compose.chunk_size import chunks
+from sqlqueue_spark.send.compose.chunk import chunks
 
 MEGABYTE = 1 << 20
 SCHEMA = pa.schema([("Id", pa.int64()), ("Headers", pa.string()), ("Body", pa.binary())])

@@ -60,7 +60,7 @@ def compose(*rows, types=None, **more):
         FrameColumns(names={each: each for each in rows[0]}), Places(options, options)
     ).compose([batch])
     chunk = made.sends
-    addresses = {at: address for address, positions in chunk.destinations() for at in positions}
+    addresses = chunk.addresses.to_pylist()
     written = chunk.rows(range(len(chunk)))
     assert written.schema == OUTGOING
     return [

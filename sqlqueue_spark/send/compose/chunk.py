@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -17,12 +17,15 @@ from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.outgoing import new_row_ids, replaced, waiting
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.row_set import portions
-from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
-from sqlqueue_spark.send.compose.column_values import Columns, among, grouped
+from sqlqueue_spark.send.compose.column_values import Columns, among, joined
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.events import Subscribers, addresses_of
 from sqlqueue_spark.send.compose.received import Received
 from sqlqueue_spark.tables.insert import CHUNK
+
+#: Most bytes of a chunk. Memory holds a chunk three times while it is sent: as it came, as rows, and as the
+#: statement's parameters.
+CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,11 +86,6 @@ class Composed:
     def is_event(self, position: int) -> bool:
         """Whether a message is an event, or the copy of one for one who has subscribed."""
         return self.events[position].is_valid  # type: ignore[no-any-return] # pyarrow has no types
-
-    def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """Each address, with the positions of its messages in ascending order."""
-        for address, positions in grouped(self.addresses):
-            yield address, positions.to_pylist()
 
     def delays(self, positions: Sequence[int]) -> int:
         """How many of the messages at these positions wait until they are due."""
@@ -207,3 +205,43 @@ class Chunk:
             owners=[self.owners[at] - kept.start for at in messages],
             failed={at - kept.start: each for at, each in self.failed.items() if at in kept},
         )
+
+
+def chunks(
+    batches: Iterable[pa.RecordBatch],
+    rows: int = CHUNK,
+    messages: Callable[[pa.RecordBatch], Sequence[int]] = lambda batch: range(1, batch.num_rows + 1),
+) -> Iterator[pa.RecordBatch]:
+    """Cut rows into chunks in their order: at most 4,000 messages and 16 MB each, but at least one row.
+
+    :param messages: gives, for each row of a batch, how many messages the batch's rows make up to this one. A
+        row is a message.
+    :param rows: the most rows that one statement takes. Where it is less than 4,000 it limits the chunk, so
+        that a transaction never adds ids by two statements. The second statement could add ids out of order,
+        and then the transaction and its twin could wait for each other.
+    """
+    most = min(CHUNK, rows)
+    chunk: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        counts = messages(batch)
+        start = 0
+        while start < batch.num_rows:
+            counted = counts[start - 1] if start else 0
+            few = bisect.bisect_right(counts, counted + most - count, start) - start
+            fit = _within(batch.slice(start, few), CHUNK_BYTES - size)
+            if taken := fit if chunk else max(1, fit):
+                chunk.append(batch.slice(start, taken))
+                count += counts[start + taken - 1] - counted
+                size += chunk[-1].nbytes
+                start += taken
+            if count >= most or start < batch.num_rows:
+                yield joined(chunk)
+                chunk, count, size = [], 0, 0
+    if chunk:
+        yield joined(chunk)
+
+
+def _within(batch: pa.RecordBatch, most: int) -> int:
+    """How many rows at the begin of a batch have at most this number of bytes."""
+    return bisect.bisect_right(range(batch.num_rows), most, key=lambda row: batch.slice(0, row + 1).nbytes)

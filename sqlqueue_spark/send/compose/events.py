@@ -18,12 +18,6 @@ from sqlqueue_spark.send.compose.column_values import grouped, refuse
 Subscribers = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 
 
-def types_of_events(published: pa.Array, event_types: pa.Array, enclosed: pa.Array) -> pa.Array:
-    """What each event of a chunk is published as: the type of its row, and the types in its headers."""
-    together = pc.binary_join_element_wise(pc.fill_null(event_types, ""), pc.fill_null(enclosed, ""), ";")
-    return pc.if_else(published, together, pa.scalar(None, pa.string()))
-
-
 def typeless(events: pa.Array) -> Unsendable | None:
     """The error that events have no type; None where each has one."""
     why = (

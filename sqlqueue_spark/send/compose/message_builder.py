@@ -48,8 +48,7 @@ from sqlqueue_spark.messages.outgoing import (
 )
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.compose.chunk import Chunk, Composed
-from sqlqueue_spark.send.compose.chunk_size import chunks
+from sqlqueue_spark.send.compose.chunk import Chunk, Composed, chunks
 from sqlqueue_spark.send.compose.column_values import (
     among,
     failures_of,
@@ -60,7 +59,7 @@ from sqlqueue_spark.send.compose.column_values import (
     told,
 )
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.compose.events import check_events, typeless, types_of_events
+from sqlqueue_spark.send.compose.events import check_events, typeless
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked_column, members, poisoned
 from sqlqueue_spark.send.compose.message_ids import NewIds, completed, ids_of_rows, message_ids
@@ -217,10 +216,13 @@ class MessageBuilder:
             ttl = pc.coalesce(ttl, mapped(parse_time_span, group.value(TIME_TO_BE_RECEIVED), ttl.type))
         own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
+        lasts = mapped(milliseconds, ttl, pa.int64())
+        why = "A row's TimeToBeReceived is not above zero, so it is expired; give more, or NULL for never."
+        refuse(pc.less_equal(lasts, 0), lambda _: why, group.positions)
         columns = [
             headers,
             body,
-            _time_to_live(ttl, group.positions),
+            lasts,
             _fitting(related),
             _fitting(reply_to),
             given["Expires"],
@@ -236,7 +238,7 @@ class MessageBuilder:
         delayed: pa.Array,
         failed: Collection[int],
     ) -> pa.Array:
-        """What those of the messages are published as that are events."""
+        """What those of the messages are published as that are events (:mod:`.events`)."""
         none = pa.nulls(len(delayed), pa.string())
         if not (self.options.publish or self.columns.events):
             return none
@@ -249,7 +251,8 @@ class MessageBuilder:
         check_events(published, event_types, told(given["Destination"]), delayed)
         enclosed = asked_column(ENCLOSED_MESSAGE_TYPES, groups)
         enclosed = pc.coalesce(enclosed, event_types, self._message_type)
-        return types_of_events(published, event_types, enclosed)
+        types = pc.binary_join_element_wise(pc.fill_null(event_types, ""), pc.fill_null(enclosed, ""), ";")
+        return pc.if_else(published, types, none)
 
     def _of_events(self, given: pa.RecordBatch) -> dict[str, pa.Array]:
         """The headers by which events differ from other messages; none where no message is an event."""
@@ -275,7 +278,8 @@ class MessageBuilder:
             "A row has a time of delivery that no table can hold; give a time between the years 1753 "
             "and 9999 as DeliverAt, or as the end of DelayDeliveryFor."
         )
-        refuse(_untold(due), lambda _: why, group.positions)
+        first, last = (pa.scalar(datetime(year, 1, 1, tzinfo=UTC), due.type) for year in (1753, 9999))
+        refuse(pc.or_(pc.less(due, first), pc.greater_equal(due, last)), lambda _: why, group.positions)
         to = pc.if_else(due.is_valid(), given["Destination"], pa.scalar(None, pa.string()))
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
         if DELIVER_AT not in group.names:
@@ -335,20 +339,6 @@ def _unreadable(headers: Mapping[int, str], *, received: bool) -> Unsendable:
     )
     what = "The headers of a row are not a JSON object of strings"
     return Unsendable({at: f"{what}: {text[:80]!r}; {remedy}" for at, text in sorted(headers.items())})
-
-
-def _time_to_live(ttl: pa.Array, positions: pa.Array) -> pa.Array:
-    """The times to be received in milliseconds, each above zero."""
-    lasts = mapped(milliseconds, ttl, pa.int64())
-    why = "A row's TimeToBeReceived is not above zero, so it is expired; give more, or NULL for never."
-    refuse(pc.less_equal(lasts, 0), lambda _: why, positions)
-    return lasts
-
-
-def _untold(due: pa.Array) -> pa.Array:
-    """Whether each time is outside the years that every engine's tables hold."""
-    first, last = (pa.scalar(datetime(year, 1, 1, tzinfo=UTC), due.type) for year in (1753, 9999))
-    return pc.fill_null(pc.or_(pc.less(due, first), pc.greater_equal(due, last)), False)
 
 
 def _fitting(values: pa.Array) -> pa.Array:

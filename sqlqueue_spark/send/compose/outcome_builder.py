@@ -30,23 +30,18 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ORIGIN, STORED,
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import as_stored, in_transit_to
-from sqlqueue_spark.send.compose.chunk import Chunk, nothing
-from sqlqueue_spark.send.compose.chunk_size import chunks
+from sqlqueue_spark.send.compose.chunk import Chunk, chunks, nothing
 from sqlqueue_spark.send.compose.column_values import failures_of, grouped, moment, told
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
+from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, TYPES, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, in_texts, poisoned
 from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 from sqlqueue_spark.send.compose.message_ids import message_ids
-from sqlqueue_spark.send.compose.received import ROWS, TIMES, Received
+from sqlqueue_spark.send.compose.received import ROWS, Received
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
 #: The columns that are added to rows that are stored here: where a message goes, or the event that it is.
 _TO, _EVENT = "store-and-forward to", "store-and-forward event"
-#: Columns of a received row that are not those of a message.
-_NOT_SENT = ("Outgoing", "Failure", "Recoverable", *TIMES)
-#: Columns of a frame of outcomes that no message has that is passed on as it was received.
-_OF_OUTCOMES = (*_NOT_SENT, "Destination")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +100,8 @@ class OutcomeBuilder:
         goes = batch.append_column(_TO, to).append_column(_EVENT, event).filter(stored)
         stays = batch.filter(pc.invert(stored))
         if goes.num_rows:
-            names = {name: own for name, own in self.columns.names.items() if name not in _OF_OUTCOMES}
+            # Without the columns of outcomes: these rows are passed on as they were received.
+            names = {name: own for name, own in self.columns.names.items() if name in TYPES}
             columns = FrameColumns(names={**names, "Destination": _TO, "EventType": _EVENT})
             away = replace(self, columns=columns, stored_of=self.columns)
             yield away.composed(goes, self._grouped(goes))
@@ -229,11 +225,10 @@ class OutcomeBuilder:
         :raises Unsendable: one has failed, and there is no error queue.
         """
         outgoing, away = self.columns.outgoing, chunk.places.away
-        names = {name: own for name, own in self.columns.names.items() if name not in _NOT_SENT}
         # A row that was only stored says by itself whether it is an event.
         publish = away.publish and self.stored_of is None
         builder = MessageBuilder(
-            columns=FrameColumns(names=outgoing or names),
+            columns=FrameColumns(names=outgoing or self.columns.names),
             options=replace(away, error_queue=None, publish=publish),
             places=chunk.places,
         )

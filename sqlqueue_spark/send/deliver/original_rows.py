@@ -14,7 +14,7 @@ from sqlqueue_spark.messages.transit import as_stored
 from sqlqueue_spark.messages.waiting_headers import given_up_at
 from sqlqueue_spark.options import NO_TRANSACTION
 from sqlqueue_spark.row_set import RowSet
-from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
+from sqlqueue_spark.send.compose.chunk import CHUNK_BYTES
 from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.received import Received

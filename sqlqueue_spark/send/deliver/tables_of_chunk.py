@@ -12,7 +12,7 @@ from sqlqueue_spark.messages.addresses import LONGEST_ADDRESS
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
-from sqlqueue_spark.send.compose.column_values import gathered
+from sqlqueue_spark.send.compose.column_values import gathered, grouped
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
 from sqlqueue_spark.send.deliver.destination_tables import (
     HAS_IDS,
@@ -170,8 +170,8 @@ class Routes:
 
     def addressed(self, chunk: Chunk) -> list[Addressed]:
         """The messages of a chunk by table; several addresses may mean one."""
-        sends = chunk.sends.destinations()
-        found = [each for address, its in sends for each in self._of(address, its, chunk)]
+        sends = grouped(chunk.sends.addresses)
+        found = [each for address, its in sends for each in self._of(address, its.to_pylist(), chunk)]
         tables = gathered(
             found,
             lambda each: (each.place, each.known_as, each.to and each.to.table.address, each.stored_for),
