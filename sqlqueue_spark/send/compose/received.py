@@ -70,17 +70,22 @@ class Received:
             stored={number: self.stored[at] for number, at in enumerate(kept) if at in self.stored},
         )
 
+    @cached_property
+    def _places(self) -> Sequence[tuple[str, int, str]]:
+        """Queue, number and Id of each row: one by one they are slow to ask a column for."""
+        columns = (self.frame[name].to_pylist() for name in ("Queue", "RowVersion", "Id"))
+        return list(zip(*columns, strict=True))
+
     def queue(self, position: int) -> str:
-        return self.frame["Queue"][position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+        return self._places[position][0]
 
     def row_id(self, position: int) -> str:
-        return self.frame["Id"][position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+        return self._places[position][2]
 
     def origin(self, position: int) -> Origin:
         """What a row is known by."""
-        if position in self.moved:
-            return self.moved[position]
-        return Origin(self.row_id(position).lower(), self.frame["RowVersion"][position].as_py())
+        _, row_version, row_id = self._places[position]
+        return self.moved.get(position, Origin(row_id.lower(), row_version))
 
     @cached_property
     def origin_texts(self) -> pa.Array:

@@ -96,7 +96,7 @@ class OutcomesOnce(SendsOnce):
     @cached_property
     def _owing(self) -> Collection[int]:
         rows = self.chunk.rows
-        return () if rows is None else [at for at in rows.owed if at in self.chunk.told]
+        return () if rows is None else {at for at in rows.owed if at in self.chunk.told}
 
     @cached_property
     def _plain(self) -> bool:
@@ -196,42 +196,55 @@ class OutcomesOnce(SendsOnce):
         return found
 
     def decide(self, known: Collection[str]) -> Decision:
-        if self.chunk.handled:
-            return self._of_handled(known)
-        rows = list(range(len(self.chunk)))
-        if not known and self.has_nothing() and not self.chunk.known:
-            return Decision(rows=rows, repeated=sum(not new for new in self.chunk.sent.values()))
-        keeps_equal = self.routes.atomic and self.keys
+        chunk, rows = self.chunk, list(range(len(self.chunk)))
+        if not known and self.has_nothing() and not chunk.known:
+            return Decision(rows=rows, repeated=sum(not new for new in chunk.sent.values()))
+        keeps_equal = chunk.handled or (self.routes.atomic and self.keys)
         if self._plain and not keeps_equal and (not known or set(known) <= set(self.keys.values())):
             made = super().decide(known)
             return replace(made, rows=rows, repeated=len(self.positions) - len(made.messages))
-        return self._of_passed(known)
-
-    def _of_passed(self, known: Collection[str]) -> Decision:
-        """For rows that are passed on, and plain messages."""
-        chunk = self.chunk
-        made = Decision()
+        made, decide_row = Decision(), self._handled_row if chunk.handled else self._passed_row
         asks = chunk.rows is not None or bool(chunk.failed)
-        for row in range(len(chunk)):
-            its = chunk.messages_of(row)
-            if row in chunk.known or (asks and self.origins[row] in known):
-                made.repeated += max(1, len(its))
-                continue
-            failure = chunk.failed.get(row)
-            went = [at for at in its if self._went(at, known, made)]
-            if failure is None or (failure.is_final and its and len(went) == len(its)):
-                self._of_sound_row(row, known, made)
-                if failure is None:
-                    made.rows.append(row)
-                continue
-            made.rows.append(row)
-            made.repeated += sum(not chunk.sent.get(at, False) for at in went)
-            here = [self.keys[at] for at in its if at in self.keys and at not in went]
-            if chunk.rows is not None or not here:
-                made.keys.add(self.origins[row])
-            elif failure.is_final:
-                made.keys.update(here)
+        for row in rows:
+            if row in chunk.known or (asks and self.origins[row] in known):  # it has had its outcome
+                made.repeated += 1 if chunk.handled else max(1, len(chunk.messages_of(row)))
+            else:
+                decide_row(row, known, made)
         return made
+
+    def _handled_row(self, row: int, known: Collection[str], made: Decision) -> None:
+        """For a row that is handled. One whose id is known, or comes twice, was handled as another row."""
+        chunk, id_ = self.chunk, self.ids[row]
+        made.keys.add(self.origins[row])
+        before, sound = id_ in known or id_ in made.keys, row not in chunk.failed
+        if before:
+            made.repeated += 1
+        else:
+            made.rows.append(row)
+        if sound and not before:
+            made.keys.add(id_)
+            for at in chunk.messages_of(row):
+                (made.copies if at in chunk.refused else made.messages).append(at)
+        if row in self._owing and (sound or before):
+            made.acknowledged.append(row)
+
+    def _passed_row(self, row: int, known: Collection[str], made: Decision) -> None:
+        """For a row that is passed on, or a plain message."""
+        chunk = self.chunk
+        its, failure = chunk.messages_of(row), chunk.failed.get(row)
+        went = [at for at in its if self._went(at, known, made)]
+        if failure is None:
+            made.rows.append(row)
+        if failure is None or (failure.is_final and its and len(went) == len(its)):
+            self._sound_row(row, known, made)
+            return
+        made.rows.append(row)
+        made.repeated += sum(not chunk.sent.get(at, False) for at in went)
+        here = [self.keys[at] for at in its if at in self.keys and at not in went]
+        if chunk.rows is not None or not here:
+            made.keys.add(self.origins[row])
+        elif failure.is_final:
+            made.keys.update(here)
 
     def _went(self, message: int, known: Collection[str], made: Decision) -> bool:
         """Whether a message went out before, or an equal one of the chunk goes or has failed for both.
@@ -241,7 +254,7 @@ class OutcomesOnce(SendsOnce):
         key = self.keys.get(message)
         return message in self.chunk.sent or key in known or (key in made.keys and not self.routes.atomic)
 
-    def _of_sound_row(self, row: int, known: Collection[str], made: Decision) -> None:
+    def _sound_row(self, row: int, known: Collection[str], made: Decision) -> None:
         """What a row sends that has not failed, or was sent before it failed."""
         chunk = self.chunk
         for at in chunk.messages_of(row):
@@ -261,33 +274,6 @@ class OutcomesOnce(SendsOnce):
         if row in self._owing and self.acknowledgements[row] not in known:
             made.acknowledged.append(row)
             made.keys.add(self.acknowledgements[row])
-
-    def _of_handled(self, known: Collection[str]) -> Decision:
-        """For rows that are handled.
-
-        A row whose origin is known has had its outcome, and gets no other. One whose id is known, or
-        comes twice, was handled as another row.
-        """
-        chunk = self.chunk
-        made = Decision()
-        before: list[int] = []
-        for at, (origin, id_) in enumerate(zip(self.origins, self.ids, strict=True)):
-            if origin in known or at in chunk.known:
-                continue
-            made.keys.add(origin)
-            if id_ in known or id_ in made.keys:
-                before.append(at)
-                continue
-            made.rows.append(at)
-            if at not in chunk.failed:
-                made.keys.add(id_)
-        sound = {at for at in made.rows if at not in chunk.failed}
-        for at, owner in enumerate(chunk.owners):
-            if owner in sound:
-                (made.copies if at in chunk.refused else made.messages).append(at)
-        made.acknowledged = [at for at in sorted({*sound, *before}) if at in self._owing]
-        made.repeated = len(chunk) - len(made.rows)
-        return made
 
     def beside(self, decision: Decision) -> list[Rows]:
         return self._rows_beside.rows(decision)
