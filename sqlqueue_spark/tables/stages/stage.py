@@ -10,7 +10,7 @@ the stage is cleared.
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlqueue_spark.engines.connection import rows_awaited
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, StatementTimeout
@@ -186,7 +186,16 @@ class Stage(StageTable):
                 "has taken it over, or another query has the same option stream, so this one ends and "
                 "nothing that it staged is sent; see that the stream runs only once."
             )
-        self._write(mark.adding(tasks, destinations, batch, named, void))
+        before = {task: count for task, count in mark.tasks.items() if task not in void}
+        sealed = replace(
+            mark,
+            sealed=True,
+            batch=batch,
+            tasks={**before, **tasks},
+            destinations=tuple(dict.fromkeys((*mark.destinations, *destinations))),
+            named=tuple(dict.fromkeys((*mark.named, *named))),
+        )
+        self._write(sealed)
 
     def _opened(self, mark: Mark | None) -> Mark:
         if mark is None:

@@ -10,8 +10,8 @@ A stage has at most one mark, which is one of these:
 
 import json
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from sqlqueue_spark.row_set import LOWEST
 
@@ -71,24 +71,6 @@ class Mark:
         It has a new run, because a sink that outlived its driver may still try to seal for the run before.
         """
         return Mark(batch=self.batch, run=str(uuid.uuid4()))
-
-    def adding(
-        self,
-        tasks: Mapping[str, int | None],
-        destinations: Sequence[str],
-        batch: Batch,
-        named: Sequence[str],
-        void: Collection[str],
-    ) -> "Mark":
-        """The mark, sealed: the rows of these tasks count, and those that count already and are not void."""
-        return replace(
-            self,
-            sealed=True,
-            batch=batch,
-            tasks={**{task: count for task, count in self.tasks.items() if task not in void}, **tasks},
-            destinations=tuple(dict.fromkeys((*self.destinations, *destinations))),
-            named=tuple(dict.fromkeys((*self.named, *named))),
-        )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
