@@ -64,7 +64,7 @@ def check_named(routes: Routes) -> None:
 def prepare(
     destinations: Destinations,
     columns: FrameColumns,
-    addresses: Iterable[str],
+    addresses: Collection[str],
     *,
     batch: Batch = NO_BATCH,
     last: StageRun | None = None,
@@ -86,7 +86,6 @@ def prepare(
     """
     options = destinations.options
     destinations.forget_if_old()
-    addresses = list(addresses)
     if options.transaction_mode == ATOMIC and options.error_queue is None:
         for address in addresses:
             destinations.places.check_one_database(address)

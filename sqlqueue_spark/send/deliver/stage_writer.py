@@ -58,7 +58,7 @@ def stage(destinations: Destinations, chunks: Iterable[Chunk]) -> Staged:
 
 def seal(
     options: SinkOptions,
-    staged: Iterable[Staged],
+    staged: Sequence[Staged],
     run: StageRun,
     *,
     own_ids: bool = False,
@@ -74,10 +74,9 @@ def seal(
     :param void: tasks that do not count any more.
     :raises QueueError: a destination is not there any more, or refuses a message.
     """
-    done = list(staged)
-    tasks: dict[str, int | None] = {each.task: each.rows for each in done}
-    names = list(dict.fromkeys(name for each in done for name in each.destinations))
-    named = list(dict.fromkeys(name for each in done for name in each.named))
+    tasks: dict[str, int | None] = {each.task: each.rows for each in staged}
+    names = list(dict.fromkeys(name for each in staged for name in each.destinations))
+    named = list(dict.fromkeys(name for each in staged for name in each.named))
     if not run.claimed and not any(tasks.values()):
         return  # the source has no rows in the batch, and there is nothing to send
 
