@@ -1,13 +1,12 @@
 """The real ``each_message`` with a function of the machine: what a task of it makes of the rows of a batch.
 
-The function is called in this process, as where no child process can be made. A fork for each try would take
-longer than a scenario. ``recoverability`` works on Spark's columns, so what it adds to a failure is made
-here.
+The function is called in this process: a fork for each try would take longer than a scenario.
+``recoverability`` works on Spark's columns, so what it adds to a failure is made here.
 """
 
 import contextlib
 import threading
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -26,6 +25,8 @@ from sqlqueue_spark.handling import (
     each_message,
     handler_calls,
 )
+from sqlqueue_spark.handling.child_process import Outcomes
+from sqlqueue_spark.handling.handler_calls import Seen
 from sqlqueue_spark.handling.outcome_columns import COLUMNS
 from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.message import RETRIES, STORED_FOR
@@ -131,12 +132,28 @@ def _spelled() -> list[tuple[str, str]]:
     return [(each.name, each.dataType.simpleString()) for each in from_arrow_schema(_SCHEMA)]
 
 
+class _NoChild:
+    """In the place of a child process: it handles messages in this one."""
+
+    usable = True
+
+    def __init__(self, load: Callable[[Seen], Outcomes], *, timeout: float) -> None:  # noqa: ARG002 -- as the other
+        self.outcomes = load(Seen())
+
+    def wait_until_loaded(self) -> None:
+        """Do nothing: it is loaded already."""
+
+    def end(self) -> None:
+        """Do nothing: there is no process."""
+
+
 @contextlib.contextmanager
 def in_this_process() -> Iterator[None]:
     """Within the block no child process is made, and no alarm is set: pytest has one."""
     no_main = SimpleNamespace(current_thread=lambda: None, main_thread=threading.main_thread)
     with (
-        mock.patch.object(child_handler, "ChildProcess", side_effect=OSError("the machine forks none")),
+        mock.patch.object(child_handler, "ChildProcess", _NoChild),
+        mock.patch.object(child_handler, "_MOST_IDLE", 0),
         mock.patch.object(handler_calls, "threading", no_main),
     ):
         yield
