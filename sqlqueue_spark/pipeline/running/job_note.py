@@ -9,8 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from sqlqueue_spark.engines.hosts import location
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, TryAgain
@@ -30,6 +28,7 @@ NOTE = "sqlqueue-job.json"
 class JobNote:
     """Notes that a run begins, and how it has ended.
 
+    :param files: where the checkpoint is.
     :param databases: those for which rows may wait; None where a batch waits instead.
     :raises ConfigurationError: an option means something else than it did, and messages are left of the runs
         before; or a url is new here, its database does not answer, and rows cannot wait for it.
@@ -38,13 +37,13 @@ class JobNote:
 
     def __init__(
         self,
-        spark: SparkSession,
+        files: Files,
         checkpoint: str,
         source: SourceOptions,
         places: Places,
         databases: RemoteDatabases | None,
     ) -> None:
-        self._files, self._checkpoint = Files(spark), checkpoint
+        self._files, self._checkpoint = files, checkpoint
         self._file = f"{checkpoint}/{NOTE}"
         self._places, self._databases = places, databases
         noted, then, reached = _read(self._files.text(self._file))

@@ -11,6 +11,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import NO_OUTBOX, SourceOptions
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.checkpoint_folder import Files
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for
 from sqlqueue_spark.pipeline.running.job_note import JobNote
@@ -78,8 +79,8 @@ def send_until_stopped(
             queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
         places, databases = queues.places, queues.databases
-        by_connect = getattr(spark, "_jvm", None) is None  # then no file is reached
-        note = None if by_connect else JobNote(spark, options.checkpoint, own, places, databases)
+        files = None if getattr(spark, "_jvm", None) is None else Files(spark)  # Connect reaches no file
+        note = None if files is None else JobNote(files, options.checkpoint, own, places, databases)
         if databases is not None:
             databases.look()
         if note is not None:
