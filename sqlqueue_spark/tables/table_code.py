@@ -76,10 +76,11 @@ def found(
         "event": event,
         "trusted": dialect.bind_texts(list(map(str, trusted))),
         "columns": dialect.bind_texts(columns if shaped else []),
+        "wanted": len(dialect.queue_columns) if shaped else 0,
     }
     asked = list(range(len(tables)))
     for statement in filter(None, map(dialect.statement, ("foreign_table", "foreign_code"))):
-        told = set()
+        left = set()
         # Where the statement asks about one table, that may lie in another database.
         for part in [asked] if asked and "tables" in statement.parameters else [[at] for at in asked]:
             its = [tables[at] for at in part]
@@ -90,14 +91,14 @@ def found(
             doing = f"looking whose code runs in {_several(its)}"
             for reason, name, owner, *number in connection.execute(statement, fixed | which, doing=doing):
                 at = part[number[0] - 1 if number else 0]
-                told.add(at)
-                if reason == "key":
+                if reason == "code":
+                    left.add(at)
+                elif reason == "key":
                     connection.renewing = True
-                elif reason != "code" and made[at].why is None:
+                elif reason != "own" and made[at].why is None:
                     why = None if reason == "stranger" else _REASONS[reason]
                     made[at] = Found(why and why.format(name=f" {name!r}" if name else ""), owner)
-        # A trusted owner's table without triggers and keys is not asked about again.
-        asked = [at for at in asked if at in told and made[at].why is None]
+        asked = [at for at in asked if at in left]
     return made
 
 

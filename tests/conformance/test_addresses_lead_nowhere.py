@@ -46,11 +46,14 @@ from tests.support.strangers import (
     Scene,
     cast,
     inhabited,
+    queue,
     trigger,
 )
 from tests.support.subscriptions import SubscriptionRows
 
 EVENT = "Shop.Placed"
+#: Code of the server's own, that the look finds and allows.
+HARMLESS = "ALTER TABLE {t} ADD CHECK (length(headers) > 0)"
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +132,7 @@ def test_no_way_leads_into_code_of_a_stranger(scene, way, name):
 @pytest.mark.parametrize("way", ["sink", "in_transit", "delayed"])
 def test_a_login_that_cannot_look_whose_code_runs_sends_no_message_there(scene, plain, way):
     """It says what the login lacks. The other messages arrive."""
+    scene.stranger.arm("plain", HARMLESS)
     scene.admin.execute("REVOKE SELECT ON pg_catalog.pg_policy FROM public")
     try:
         scene.send(way, plain)
@@ -192,22 +196,60 @@ def three(scene):
     return names
 
 
-def test_one_lock_and_one_look_serve_all_tables_of_a_transaction(scene, three, monkeypatch):
+@pytest.fixture
+def looks(monkeypatch):
+    """What is done about code of strangers, one by one."""
     done, execute = [], Connection.execute
 
     def told(self, statement, parameters=NOTHING, *, doing=""):
-        done.append(doing)
+        if "code" in doing:
+            done.append(str(doing))
         return execute(self, statement, parameters, doing=doing)
 
     monkeypatch.setattr(Connection, "execute", told)
+    return done
+
+
+def test_one_lock_and_one_look_serve_all_tables_of_a_transaction(scene, three, looks):
+    """A second look is about those that have something to look at."""
+    scene.stranger.arm("second", HARMLESS)
     where = [scene.stranger.address(name) for name in three]
     send(options(scene.job, errorQueue="error"), batch([1, 2, 3], Destination=where))
     tables = f"first@[{LAIR}] and 2 others"
-    assert [each for each in done if "code" in each] == [
+    assert looks == [
         f"keeping new code out of {tables}",
-        *[f"looking whose code runs in {tables}"] * 2,
+        f"looking whose code runs in {tables}",
+        f"looking whose code runs in second@[{LAIR}]",
     ]
     assert [scene.stranger.took(name) for name in three] == [1, 1, 1]
+
+
+@pytest.mark.tier("all")
+@pytest.mark.parametrize(
+    "making, count",
+    [
+        ([queue()], 1),
+        ([queue(seq="serial UNIQUE")], 1),
+        ([queue(seq="bigint GENERATED ALWAYS AS IDENTITY")], 1),
+        ([queue(id="uuid", headers="varchar", seq="bigserial")], 1),
+        ([queue(extra="int")], 2),
+        ([queue(extra="int"), "ALTER TABLE {t} DROP extra"], 2),
+        ([queue(expires="timestamp DEFAULT now()")], 2),
+        ([queue(seq="bigint NOT NULL DEFAULT 7")], 2),
+        ([queue(), HARMLESS], 2),
+        ([queue(), "CREATE INDEX ON {t} (length(headers))"], 2),
+        ([queue(), "CREATE INDEX ON {t} (seq) WHERE seq > 0"], 2),
+    ],
+)
+def test_a_table_that_is_nothing_but_a_queue_takes_one_look(scene, plain, looks, making, count):
+    """A message goes in either way."""
+    scene.stranger.arm("plain", "DROP TABLE {t}", *making, "GRANT INSERT ON {t} TO PUBLIC")
+    scene.stranger.run(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {LAIR} TO PUBLIC")
+    send(options(scene.job, errorQueue="error"), batch([1], Destination=[plain]))
+    assert [each for each in looks if each.startswith("looking")] == [
+        f"looking whose code runs in plain@[{LAIR}]"
+    ] * count
+    assert scene.stranger.took("plain") == 1
 
 
 def test_of_several_tables_each_is_refused_for_its_own_reason(scene, three):

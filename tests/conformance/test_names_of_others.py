@@ -54,7 +54,7 @@ VALUES = {
     "rows": '{"(0,1)"}', "kept": '{"0"}', "rests": '{"x"}', "ids": IDS,
     "dues": [datetime(2026, 1, 2, tzinfo=UTC).replace(tzinfo=None)],
     "expires": [None], "headers": [HEADERS], "bodies": [b"{}"],
-    "trusted": "{}", "event": 4, "columns": '{"id uuid"}',
+    "trusted": "{}", "event": 4, "columns": '{"id uuid"}', "wanted": 1,
 }  # fmt: skip
 NO_ROWS = (b"PGCOPY\n\xff\r\n\x00" + bytes(8), b"\xff\xff")
 #: They create what the others look at.

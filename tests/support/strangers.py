@@ -60,6 +60,10 @@ def _default(expression: str) -> Arm:
     return Arm([queue(extra=f"text DEFAULT ({expression})::text")])
 
 
+def _seq(default: str, kind: str = "bigint") -> Arm:
+    return Arm([queue(seq=f"{kind} NOT NULL DEFAULT {default} UNIQUE")])
+
+
 _OTHERS = "GRANT INSERT ON {t} TO PUBLIC"
 _OF_OWNER = [
     "SET ROLE owner",
@@ -103,6 +107,13 @@ ARMS = {
     ),
     # -- defaults
     "default of seq": Arm([queue(seq="bigint NOT NULL DEFAULT lair.ran() UNIQUE")]),
+    "default of seq by a nextval of his": _seq("lair.nextval('lair.runs'::regclass)"),
+    "default of seq by what is done with its number": _seq("lair.passed(nextval('lair.kept_seq_seq'))"),
+    "default of seq that finds its sequence": _seq("nextval(lair.named())"),
+    "default of seq that adds": _seq("nextval('lair.kept_seq_seq') + lair.ran()"),
+    "default of seq that is made an integer": _seq("lair.nextval('lair.runs'::regclass)", "integer"),
+    "default of seq that takes another's number": _seq("nextval('public.billing_seq_seq')"),
+    "default of seq that takes it as an integer": _seq("nextval('public.billing_seq_seq')", "integer"),
     "default of expires": Arm([queue(extra="timestamp DEFAULT now() + lair.ran() * interval '1 day'")]),
     "default of another column": _default("lair.ran()"),
     "default by an operator": _default("'a'::text OPERATOR(lair.@@@) 'b'::text"),
@@ -158,6 +169,7 @@ ARMS = {
     "generated column": Arm([queue(extra="int GENERATED ALWAYS AS (lair.one(headers)) STORED")]),
     "index on an expression": Arm([queue(), "CREATE INDEX ON {t} (lair.one(headers))"]),
     "index on some rows": Arm([queue(), "CREATE INDEX ON {t} (seq) WHERE lair.one(headers) = 1"]),
+    "index by a class of operators": Arm([queue(), "CREATE INDEX ON {t} (headers public.letters)"]),
     "exclusion": Arm([queue("EXCLUDE USING btree ((lair.one(headers) + seq) WITH =)")]),
     # -- types
     "domain": Arm([queue(headers="lair.word NOT NULL")], "column 'headers'"),
@@ -282,6 +294,12 @@ _OF_ATTACKER = (
         "IF session_user <> 'job' THEN RETURN 0; END IF; RETURN nextval('lair.runs');",
     ),
     _FUNCTION.format("one(text) RETURNS int IMMUTABLE", "PERFORM lair.ran(); RETURN 1;"),
+    _FUNCTION.format("nextval(regclass) RETURNS bigint", "RETURN lair.ran();"),
+    _FUNCTION.format("passed(bigint) RETURNS bigint", "PERFORM lair.ran(); RETURN $1;"),
+    _FUNCTION.format("named() RETURNS regclass", "PERFORM lair.ran(); RETURN 'lair.kept_seq_seq';"),
+    _FUNCTION.format(
+        "compared(text, text) RETURNS int IMMUTABLE", "PERFORM lair.ran(); RETURN bttextcmp($1, $2);"
+    ),
     _FUNCTION.format("both(text, text) RETURNS int IMMUTABLE", "RETURN lair.one($1);"),
     _FUNCTION.format("fire() RETURNS trigger", "PERFORM lair.ran(); RETURN NEW;"),
     _FUNCTION.format("fire_as_owner() RETURNS trigger SECURITY DEFINER", "PERFORM lair.ran(); RETURN NEW;"),
@@ -298,6 +316,12 @@ _OF_ATTACKER = (
     _FUNCTION.format("shown(lair.colour) RETURNS json", "PERFORM lair.ran(); RETURN '{}';"),
     "CREATE CAST (lair.colour AS json) WITH FUNCTION lair.shown(lair.colour)",
 )
+#: Only an administrator can make a class of operators. This one has a function of the attacker.
+_LETTERS = """
+CREATE OPERATOR CLASS public.letters FOR TYPE text USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 lair.compared(text, text)
+"""
 #: A table, an index that brings the names of ``lair`` before the server's, in each session that looks into
 #: it, and what has these names.
 TURN = "CREATE INDEX IF NOT EXISTS turning ON lair.keys (k) WHERE lair.turned(1) = 1"
@@ -344,6 +368,7 @@ class Stranger:
         self._url = url
         self._run("postgres", *_OF_ADMINISTRATOR)
         self._run(ATTACKER, *_OF_ATTACKER)
+        self._run("postgres", _LETTERS)
 
     def make(self, *names: str) -> None:
         """Create these tables."""

@@ -38,13 +38,26 @@ WITH trusted AS (
     SELECT c.relowner FROM pg_catalog.pg_class AS c
     WHERE c.oid IN (SELECT w.id::oid FROM pg_catalog.unnest(:trusted::text[]) AS w (id))
 ), found AS (
-    SELECT w.at, c.oid, c.relkind, c.relispartition, c.relhastriggers, c.relowner, n.nspowner,
+    SELECT w.at, c.oid, c.relkind, c.relispartition, c.relhastriggers, c.relowner, n.nspowner, c.relnatts,
+        c.relispartition OR c.relhasrules OR c.relrowsecurity OR c.relchecks <> 0 AS marked,
         :event::int AS event,
         :event::int = 4 OR current_setting('constraint_exclusion') = 'on' AS checked,
         c.relowner IN (SELECT t.oid FROM trusted AS t) AS own,
+        n.nspowner NOT IN (SELECT t.oid FROM trusted AS t) AND EXISTS (
+            SELECT FROM pg_catalog.pg_roles AS r
+            WHERE pg_catalog.pg_has_role(r.oid, n.nspowner, 'MEMBER')
+              AND pg_catalog.has_database_privilege(r.oid, current_database(), 'CREATE')
+              AND r.oid NOT IN (SELECT t.oid FROM trusted AS t)
+        ) AS replaceable,
+        ARRAY(
+            SELECT split_part(w.typed, ' ', 1) FROM pg_catalog.unnest(:columns::text[]) AS w (typed)
+            EXCEPT
+            SELECT a.attname::text FROM pg_catalog.pg_attribute AS a
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+              AND a.attname::text || ' ' || pg_catalog.format_type(a.atttypid, NULL) = ANY (:columns::text[])
+        ) AS lacking,
         pg_catalog.pg_get_userbyid(c.relowner)::text AS owner
-    FROM ROWS FROM (pg_catalog.unnest(:schemas::text[]), pg_catalog.unnest(:tables::text[])) WITH ORDINALITY
-        AS w (schema, name, at)
+    FROM unnest(:schemas::text[], :tables::text[]) WITH ORDINALITY AS w (schema, name, at)
     JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema::name
     JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name::name
 )
@@ -69,47 +82,36 @@ LOCK TABLE ONLY {queue} IN ROW EXCLUSIVE MODE
 LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 
 -- name: foreign_table
--- Returns what is wrong with tables that no option names, before their code is looked at.
--- out: reason (none are stranger: it is a stranger's, and code: it has triggers or keys), what it is about,
---     the table's owner, which of the tables it is (from 1)
--- Where no row comes for a table, foreign_code has nothing to find. A new session needs 10 ms to plan that
--- statement, so it is not asked then. The server sets relhastriggers with a table's first trigger or key.
+-- Returns whose the tables are that no option names, and in which of them there may be code.
+-- in: as foreign_code, and how many columns a queue has
+-- out: reason (own, stranger: whose it is; code: foreign_code is asked), nothing, its owner, which it is
+-- A new session needs 8 ms to plan foreign_code, and half of that for this. So for an insert it clears a
+-- stranger's table that has no column but those of a queue, no index but on columns by the server's own
+-- operators (whose numbers are below 16384), and no default but a serial's: nextval (1574) of a sequence of
+-- its owner, which 480 makes an integer. In a tree only the names of nodes have capitals. The server sets
+-- relhastriggers with a table's first trigger or key, and relhasrules with its first rule.
 {judged}
-SELECT v.reason, v.name, f.owner, f.at
+SELECT CASE
+    WHEN pg_catalog.cardinality(f.lacking) > 0 THEN 'code'
+    WHEN f.event <> 0 AND (f.relkind <> 'r' OR f.relhastriggers OR f.replaceable) THEN 'code'
+    WHEN f.own THEN 'own'
+    WHEN f.event <> 4 OR f.relnatts <> :wanted::int OR f.marked OR EXISTS (
+        SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = f.oid
+          AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR 16384::oid <= ANY (i.indclass))
+    ) OR EXISTS (
+        SELECT FROM pg_catalog.pg_attrdef AS d
+        WHERE d.adrelid = f.oid AND (
+            pg_catalog.pg_column_size(d.adbin) > 1000 OR f.relowner <> ALL (
+                SELECT s.relowner FROM pg_catalog.pg_depend AS p
+                JOIN pg_catalog.pg_class AS s ON s.oid = p.refobjid AND s.relkind = 'S'
+                WHERE p.classid = d.tableoid AND p.objid = d.oid AND p.refclassid = s.tableoid
+            ) OR d.adbin::text
+                !~ '^.FUNCEXPR [:]funcid (480 [^A-Z]*FUNCEXPR [:]funcid )?1574 [^A-Z]*CONST [^A-Z]*$'
+        )
+    ) THEN 'code'
+    ELSE 'stranger'
+END, '', f.owner, f.at
 FROM found AS f
-CROSS JOIN LATERAL (VALUES
-    ('stranger', '', NOT f.own),
-    ('code', '', f.event <> 0 AND f.relhastriggers),
-    ('kind', '', f.relkind <> 'r' AND (f.event <> 0 OR NOT f.own)),
-    ('partition', '', f.relispartition AND NOT f.own AND (f.event = 8 OR f.checked)),
-    ('schema', pg_catalog.pg_get_userbyid(f.nspowner)::text,
-        (f.event <> 0 OR NOT f.own) AND f.nspowner NOT IN (SELECT t.oid FROM trusted AS t) AND EXISTS (
-            SELECT FROM pg_catalog.pg_roles AS r
-            WHERE pg_catalog.pg_has_role(r.oid, f.nspowner, 'MEMBER')
-              AND pg_catalog.has_database_privilege(r.oid, current_database(), 'CREATE')
-              AND r.oid NOT IN (SELECT t.oid FROM trusted AS t)
-        ))
-) AS v (reason, name, fits)
-WHERE v.fits
-UNION ALL
-SELECT 'type', a.attname::text, f.owner, f.at
-FROM found AS f
-JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
-JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
-WHERE NOT f.own AND (
-    y.typowner NOT IN (SELECT t.oid FROM trusted AS t)
-    OR f.event = 4 AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid)
-)
-UNION ALL
-SELECT DISTINCT 'column', split_part(w.typed, ' ', 1), f.owner, f.at
-FROM found AS f
-CROSS JOIN pg_catalog.unnest(:columns::text[]) AS w (typed)
-WHERE NOT EXISTS (
-    SELECT FROM pg_catalog.pg_attribute AS a
-    WHERE a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
-      AND a.attname = split_part(w.typed, ' ', 1)
-      AND a.attname::text || ' ' || pg_catalog.format_type(a.atttypid, NULL) = ANY (:columns::text[])
-)
 
 -- name: foreign_code
 -- Returns what code of others would run as this login in tables that no option names.
@@ -135,50 +137,67 @@ WHERE NOT EXISTS (
 -- he may create schemas, puts another one in its place, or that its own owner lets others inherit from it:
 -- statements look into it ONLY.
 {judged}, code AS (
-    SELECT f.at, 'trigger' AS kind, g.tgname::text AS name,
-        'pg_catalog.pg_trigger'::regclass::oid AS catalog, g.oid, g.tgqual AS tree
+    SELECT f.at, 'trigger' AS kind, g.tgname::text AS name, g.tableoid AS catalog, g.oid, g.tgqual AS tree
     FROM found AS f
     JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid
     WHERE NOT g.tgisinternal AND (g.tgtype::int & f.event) <> 0
     UNION ALL
-    SELECT f.at, 'default', a.attname::text, 'pg_catalog.pg_attrdef'::regclass::oid, d.oid, d.adbin
+    SELECT f.at, 'default', a.attname::text, d.tableoid, d.oid, d.adbin
     FROM found AS f
     JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
     WHERE NOT f.own AND f.event = 4
     UNION ALL
-    SELECT f.at, 'check', k.conname::text, 'pg_catalog.pg_constraint'::regclass::oid, k.oid, k.conbin
+    SELECT f.at, 'check', k.conname::text, k.tableoid, k.oid, k.conbin
     FROM found AS f
     JOIN pg_catalog.pg_constraint AS k ON k.conrelid = f.oid AND k.contype = 'c'
     WHERE NOT f.own AND f.checked
     UNION ALL
-    SELECT f.at, 'index', c.relname::text, 'pg_catalog.pg_class'::regclass::oid, c.oid, x.tree
+    SELECT f.at, 'index', c.relname::text, c.tableoid, c.oid, x.tree
     FROM found AS f
     JOIN pg_catalog.pg_index AS i ON i.indrelid = f.oid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
     CROSS JOIN LATERAL (VALUES (i.indexprs), (i.indpred)) AS x (tree)
     WHERE NOT f.own
     UNION ALL
-    SELECT f.at, 'statistics', s.stxname::text, 'pg_catalog.pg_statistic_ext'::regclass::oid, s.oid, NULL
+    SELECT f.at, 'statistics', s.stxname::text, s.tableoid, s.oid, NULL
     FROM found AS f
     JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = f.oid
     WHERE NOT f.own AND f.event <> 4
 )
+SELECT v.reason, v.name, f.owner, f.at
+FROM found AS f
+CROSS JOIN LATERAL (VALUES
+    ('stranger', '', NOT f.own),
+    ('kind', '', f.relkind <> 'r' AND (f.event <> 0 OR NOT f.own)),
+    ('partition', '', f.relispartition AND NOT f.own AND (f.event = 8 OR f.checked)),
+    ('schema', pg_catalog.pg_get_userbyid(f.nspowner)::text, f.replaceable AND (f.event <> 0 OR NOT f.own))
+) AS v (reason, name, fits)
+WHERE v.fits
+UNION ALL
+SELECT 'type', a.attname::text, f.owner, f.at
+FROM found AS f
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
+WHERE NOT f.own AND (
+    y.typowner NOT IN (SELECT t.oid FROM trusted AS t)
+    OR f.event = 4 AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid)
+)
+UNION ALL
+SELECT 'column', l.name, f.owner, f.at FROM found AS f CROSS JOIN pg_catalog.unnest(f.lacking) AS l (name)
+UNION ALL
 SELECT 'rule', r.rulename::text, f.owner, f.at
 FROM found AS f
 JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
 WHERE NOT f.own AND r.ev_type::text = CASE f.event WHEN 4 THEN '3' WHEN 8 THEN '4' WHEN 16 THEN '2' END
 UNION ALL
 SELECT CASE
-        WHEN f.event <> 4 OR f.own OR c.relkind <> 'r' OR c.relhassubclass
+        WHEN f.event <> 4 OR f.own OR c.relkind <> 'r' OR c.relhassubclass OR c.relchecks <> 0
             OR current_setting('server_version_num')::int < 180000
             OR EXISTS (SELECT FROM pg_catalog.pg_statistic_ext AS s WHERE s.stxrelid = c.oid)
-            OR EXISTS (SELECT FROM pg_catalog.pg_constraint AS x WHERE x.conrelid = c.oid AND x.contype = 'c')
             OR EXISTS (
-                SELECT FROM pg_catalog.pg_index AS i
-                JOIN pg_catalog.pg_opclass AS o ON o.oid = ANY (i.indclass)
-                WHERE i.indrelid = c.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL
-                    OR o.opcnamespace <> 'pg_catalog'::regnamespace::oid)
+                SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid
+                  AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR 16384::oid <= ANY (i.indclass))
             ) THEN 'reference'
         ELSE 'key'
     END, k.conname::text, f.owner, f.at
@@ -198,16 +217,11 @@ FROM found AS f
 JOIN code AS e ON e.at = f.at
 WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
     SELECT FROM pg_catalog.pg_depend AS d
-    LEFT JOIN pg_catalog.pg_class AS c
-        ON d.refclassid = 'pg_catalog.pg_class'::regclass::oid AND c.oid = d.refobjid
-    LEFT JOIN pg_catalog.pg_proc AS p
-        ON d.refclassid = 'pg_catalog.pg_proc'::regclass::oid AND p.oid = d.refobjid
-    LEFT JOIN pg_catalog.pg_type AS y
-        ON d.refclassid = 'pg_catalog.pg_type'::regclass::oid AND y.oid = d.refobjid
-    LEFT JOIN pg_catalog.pg_operator AS o
-        ON d.refclassid = 'pg_catalog.pg_operator'::regclass::oid AND o.oid = d.refobjid
-    LEFT JOIN pg_catalog.pg_opclass AS k
-        ON d.refclassid = 'pg_catalog.pg_opclass'::regclass::oid AND k.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_class AS c ON c.tableoid = d.refclassid AND c.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_proc AS p ON p.tableoid = d.refclassid AND p.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_type AS y ON y.tableoid = d.refclassid AND y.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_operator AS o ON o.tableoid = d.refclassid AND o.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_opclass AS k ON k.tableoid = d.refclassid AND k.oid = d.refobjid
     CROSS JOIN LATERAL (VALUES (coalesce(p.proowner, y.typowner, o.oprowner, k.opcowner))) AS w (owner)
     WHERE d.classid = e.catalog AND d.objid = e.oid AND (
         c.relkind = 'S' AND c.relowner <> f.relowner
