@@ -39,7 +39,7 @@ WITH trusted AS (
     WHERE c.oid IN (SELECT w.id::oid FROM pg_catalog.unnest(:trusted::text[]) AS w (id))
 ), found AS (
     SELECT w.at, c.oid, c.relkind, c.relispartition, c.relhastriggers, c.relowner, n.nspowner, c.relnatts,
-        c.relispartition OR c.relhasrules OR c.relrowsecurity OR c.relchecks <> 0 AS marked,
+        c.relispartition OR c.relhasrules OR c.relrowsecurity OR c.relchecks <> 0 AS marked, c.tableoid,
         :event::int AS event,
         :event::int = 4 OR current_setting('constraint_exclusion') = 'on' AS checked,
         c.relowner IN (SELECT t.oid FROM trusted AS t) AS own,
@@ -132,20 +132,21 @@ FROM found AS f
 -- and satisfies_hash_partition computes the key of any table. These two stand in no dependency, so they
 -- are read out of the expression's tree, where all of them together are not too large. A sequence belongs to
 -- the table's owner, or this login would use up numbers of another queue; 2205 is regclass and 2210 an array
--- of these, by which a text could name one. For a look or a delete, the server computes what it can of
--- indexes, statistics and, if told so, checks. No lock on the table prevents that the owner of its schema, if
--- he may create schemas, puts another one in its place, or that its own owner lets others inherit from it:
--- statements look into it ONLY.
+-- of these, by which a text could name one. Before version 15 what a generated column calls depends on the
+-- table. For a look or a delete, the server computes what it can of indexes, statistics and, if told so,
+-- checks. No lock on the table prevents that the owner of its schema, if he may create schemas, puts another
+-- one in its place, or that its own owner lets others inherit from it: statements look into it ONLY.
 {judged}, code AS (
     SELECT f.at, 'trigger' AS kind, g.tgname::text AS name, g.tableoid AS catalog, g.oid, g.tgqual AS tree
     FROM found AS f
     JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid
     WHERE NOT g.tgisinternal AND (g.tgtype::int & f.event) <> 0
     UNION ALL
-    SELECT f.at, 'default', a.attname::text, d.tableoid, d.oid, d.adbin
+    SELECT f.at, 'default', a.attname::text, x.home, x.oid, x.tree
     FROM found AS f
     JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+    CROSS JOIN LATERAL (VALUES (d.tableoid, d.oid, d.adbin), (f.tableoid, f.oid, NULL)) AS x (home, oid, tree)
     WHERE NOT f.own AND f.event = 4
     UNION ALL
     SELECT f.at, 'check', k.conname::text, k.tableoid, k.oid, k.conbin
@@ -179,10 +180,8 @@ SELECT 'type', a.attname::text, f.owner, f.at
 FROM found AS f
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
-WHERE NOT f.own AND (
-    y.typowner NOT IN (SELECT t.oid FROM trusted AS t)
-    OR f.event = 4 AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid)
-)
+WHERE NOT f.own AND (y.typowner NOT IN (SELECT t.oid FROM trusted AS t)
+    OR f.event = 4 AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid))
 UNION ALL
 SELECT 'column', l.name, f.owner, f.at FROM found AS f CROSS JOIN pg_catalog.unnest(f.lacking) AS l (name)
 UNION ALL
