@@ -147,7 +147,7 @@ FROM found AS f
     JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
     CROSS JOIN LATERAL (VALUES (d.tableoid, d.oid, d.adbin), (f.tableoid, f.oid, NULL)) AS x (home, oid, tree)
-    WHERE NOT f.own AND f.event = 4
+    WHERE NOT f.own AND f.event = 4 AND (x.tree IS NOT NULL OR a.attgenerated <> '')
     UNION ALL
     SELECT f.at, 'check', k.conname::text, k.tableoid, k.oid, k.conbin
     FROM found AS f
