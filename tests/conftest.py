@@ -91,7 +91,7 @@ def _short_pauses() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedServer]:
-    """One PostgreSQL server for all tests; whoever stops or restarts it starts it again."""
+    """One PostgreSQL server for all tests; a test that stops it starts it again."""
     # Not below pytest's own folder, which pytest closes to the server's user when we are root.
     folder = Path(tempfile.mkdtemp(prefix="sqlqueue-tests-"))
     settings = {
@@ -101,7 +101,7 @@ def server() -> Iterator[EmbeddedServer]:
     }
     try:
         with EmbeddedServer(folder / "data", settings=settings) as running:
-            # Whoever connects first to a database makes its cache of the catalogue.
+            # The first connection to a database makes its cache of the catalogue.
             # New databases have a copy of this one.
             psycopg.connect(running.url("template1")).close()
             yield running

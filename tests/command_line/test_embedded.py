@@ -225,7 +225,7 @@ def test_only_the_owner_reads_the_password(directory):
 
 
 def test_a_server_that_begins_anew_has_another_password(directory):
-    """While it did not run, somebody else may have listened on its port and have been told the old one."""
+    """While it did not run, another program may have listened on its port and have been told the old one."""
     with EmbeddedServer(directory) as server:
         old = server.url()
     with EmbeddedServer(directory) as server:

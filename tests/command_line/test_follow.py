@@ -58,7 +58,7 @@ def test_of_an_empty_queue_the_first_row_is_shown(engine, queue):
 
 
 def test_rows_that_others_take_are_not_spoken_of(engine, queue):
-    """Nor is a row shown again that somebody takes and gives back, and no receiver waits for the watch."""
+    """Nor is a row shown again that a receiver takes and gives back, and no receiver waits for the watch."""
     with Watch(engine.url) as watch:
         queue.insert(4)
         eventually(lambda: len(watch.shown) == 4)

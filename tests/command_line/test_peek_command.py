@@ -74,7 +74,7 @@ def test_a_filter_looks_at_so_many_rows(engine, queue):
 
 
 def test_a_look_reads_in_portions(engine, queue, monkeypatch):
-    """The bodies of rows that nobody means are read only where that is cheaper than another statement."""
+    """The bodies of rows that the filter drops are read only where that is cheaper than another statement."""
     statements = []
     read = QueueAdmin.messages
 

@@ -52,7 +52,7 @@ def test_off_a_terminal_the_remedy_is_said(without_password):
 
 
 def test_the_password_of_the_environment_wins(without_password):
-    """Nobody is asked."""
+    """The user is not asked."""
     environment = {"SQLQUEUE_PASSWORD": GUARDED_PASSWORD}
     with terminal("length", "orders", "--json", "--url", without_password, environment=environment) as shown:
         assert shown.end() == 0

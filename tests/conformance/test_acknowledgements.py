@@ -271,7 +271,7 @@ def test_a_message_that_cannot_be_passed_on_is_not_acknowledged(engine, tables):
 
 @pytest.mark.parametrize("error_queue", ["error", None])
 def test_where_nobody_can_be_told_the_headers_go_on(engine, tables, error_queue):
-    """Whoever handles the message may tell."""
+    """The endpoint that handles the message may tell."""
     send(options(engine, errorQueue=error_queue), passed_on(engine, 1, to="nowhere"))
     (row,) = tables["billing"].rows()
     assert json.loads(row.headers)[RETRY_ID] == "31ec6466-6a86-9984-a9d7-1fd6c50fdea8"

@@ -1,4 +1,4 @@
-"""Creating queues: the classic table, once, whoever else creates it at the same time and
+"""Creating queues: the classic table, once, even if another session creates it at the same time, and
 whatever it is called.
 """
 

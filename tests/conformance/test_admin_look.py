@@ -1,4 +1,4 @@
-"""Looking at a queue: how long it is and what comes next, changing nothing and waiting for nobody."""
+"""Looking at a queue: how long it is and what comes next, changing nothing and waiting for no session."""
 
 from datetime import datetime, timedelta
 
@@ -59,7 +59,7 @@ def test_peek_shows_the_first_messages_and_holds_none(engine, queue):
 
 
 def test_a_table_without_its_index_can_be_looked_into(engine, queue):
-    """Nothing can be received from it on SQL Server, so somebody will want to see what is there."""
+    """Nothing can be received from it on SQL Server, so an operator will want to see what is there."""
     queue.insert(3)
     queue.execute(
         {

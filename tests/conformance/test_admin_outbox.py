@@ -111,7 +111,7 @@ def test_eight_who_create_tables_at_once_all_succeed(engine):
 
 @pytest.mark.parametrize("error", [SqlQueueError, Duplicate])
 def test_a_creation_that_is_overtaken_is_no_error(postgresql, monkeypatch, error):
-    """By somebody without our lock."""
+    """By a session without our lock."""
     create = OutboxTable.create
 
     def overtaken(self):

@@ -1,4 +1,4 @@
-"""Purging: what stands there now goes, in batches that block nobody; what others hold stays."""
+"""Purging: what stands there now goes, in batches that block no session; what others hold stays."""
 
 import itertools
 import threading

@@ -9,7 +9,7 @@ from tests.support.driver import streaming
 
 
 def sizes(engine, queue, seconds, **options):
-    """How many rows each batch has, when the batches last so many seconds."""
+    """How many rows each batch has, when the batches last these seconds."""
     clock = Clock()
     given = {"claimAhead": "false", "maxMessagesPerTrigger": "1000", "neighbourHeadroom": "0", **options}
     with streaming(engine, queue, **given) as stream:

@@ -1,4 +1,4 @@
-"""A claim takes the next free rows in order, waits for nobody, and stands in nobody's way."""
+"""A claim takes the next free rows in order, waits for no session, and no session waits for it."""
 
 from datetime import UTC, datetime, timedelta
 from unittest import mock
@@ -92,7 +92,7 @@ def test_one_consumer_receives_in_strict_order(engine, queue):
 
 
 def test_rows_that_others_hold_are_stepped_over(engine, queue):
-    """Nobody waits for them."""
+    """The claim does not wait for them."""
     queue.insert(10)
     with queue.locked(1, 4, 5, 10), streaming(engine, queue, lockTimeout="1ms") as stream:
         assert stream.trigger()
@@ -103,7 +103,7 @@ def test_rows_that_others_hold_are_stepped_over(engine, queue):
 
 
 def test_uncommitted_rows_are_stepped_over(engine, queue):
-    """Nobody waits for them; they are received once they are committed."""
+    """The claim does not wait for them; they are received once they are committed."""
     with queue.session() as sender, streaming(engine, queue, lockTimeout="1ms") as stream:
         sender.insert(3, start=100)
         queue.insert(3)

@@ -186,7 +186,7 @@ def test_a_running_batch_holds_no_lock_or_transaction(engine, queue):
 
 
 def test_a_row_that_another_holds_comes_when_free(engine, queue):
-    """Nobody waits for it."""
+    """The stream does not wait for it."""
     queue.insert(10)
     with taking(engine, queue, lockTimeout="1ms", neighbourHeadroom="0") as stream, queue.session() as other:
         other.lock(3, 4)

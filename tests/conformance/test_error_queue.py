@@ -161,7 +161,7 @@ def test_a_message_goes_back_whole(postgresql):
 
 
 def test_a_row_that_has_expired_goes_back(engine, error):
-    """What somebody puts back shall be handled, whatever time it was to be received in."""
+    """What an operator puts back shall be handled, whatever time it was to be received in."""
     orders = engine.create_queue()
     error.insert_row(id=row_id(1), headers=failed(1, failure(full(engine))), body=b"x", expires=PAST)
     assert retry(engine).count == 1

@@ -154,8 +154,8 @@ class Taking:
         return SliceReader(Target.of(self.options)).take(part)
 
     def run(self, seconds, *locked):
-        """The batches of so many seconds, with the time of each,
-        while somebody holds these rows whenever workers take.
+        """The batches of this number of seconds, with the time of each,
+        while another session holds these rows whenever workers take.
         """
         batches, end_time = [], self.clock.now + seconds
         while self.clock.now < end_time:
@@ -179,7 +179,7 @@ class Taking:
 
 @pytest.mark.needs("deletes_through_cte")
 def test_rows_locked_again_and_again_make_few_batches(engine, queue):
-    """One per pollInterval, while somebody locks them and gives them back."""
+    """One per pollInterval, while another session locks them and gives them back."""
     queue.insert(3)
     stream = Taking(engine, queue, pollInterval="1s")
     batches = stream.run(60, 1, 2, 3)
@@ -200,7 +200,7 @@ def test_rows_locked_again_and_again_make_few_batches(engine, queue):
 
 @pytest.mark.needs("deletes_through_cte")
 def test_a_bounded_run_waits_for_rows_given_back(engine, queue):
-    """By somebody who has locked them again and again."""
+    """By a session that has locked them again and again."""
     queue.insert(3)
     stream = Taking(engine, queue, pollInterval="1s")
     stream.taker.stop_at_present_end()

@@ -57,7 +57,7 @@ def test_a_probe_looks_at_the_age_of_the_oldest(engine, queue):
 
 
 def test_of_rows_that_do_not_tell_the_next_one_is_asked(engine, queue):
-    """An age that nobody tells is beyond: a probe that does not know must not say that all is well."""
+    """An age that no message tells is beyond: a probe that does not know must not say that all is well."""
     for number in range(length_probe.ASKED):
         sent(queue, number, None)
     unknown = run(engine, "orders", "--max-age", "10m")

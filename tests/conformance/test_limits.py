@@ -1,4 +1,4 @@
-"""A batch holds at most so many rows and bytes, and is cut into as many slices as pay."""
+"""A batch holds a limited number of rows and bytes, and is cut into as many slices as pay."""
 
 from datetime import datetime
 

@@ -91,7 +91,7 @@ def test_a_message_that_we_try_again_later_is_delivered_and_read_by_an_endpoint(
 def test_a_message_that_an_endpoint_tries_again_later_is_delivered_by_us_and_counted_on(
     engine, queue, error, waiting
 ):
-    """Its retries are of one count, whoever tries: the endpoint once, we twice, and then it is over."""
+    """All its retries have one count: the endpoint tries once, we twice, and then it is over."""
     queue.insert(1)
     habits = Habits(
         concurrency=1,

@@ -101,8 +101,8 @@ def test_headers_that_are_the_json_null_are_found_and_cured(postgresql, orders, 
 
 
 def test_the_look_at_the_head_waits_for_nobody_and_reads_no_more(postgresql, orders, named):
-    """Somebody holds the row, as an endpoint that is just failing at it does;
-    a row far behind stops nobody yet.
+    """Another session holds the row, as an endpoint that is just failing at it does;
+    a row far behind stops no receiver yet.
     """
     postgresql.execute(
         "INSERT INTO orders (id, headers, body) SELECT gen_random_uuid(), '', "

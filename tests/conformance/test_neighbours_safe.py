@@ -65,7 +65,7 @@ def test_the_outbox_knows_a_message_without_id_by_its_received_row(engine, queue
     assert send(options(engine, outbox=mode), rows) == (0, 7)
 
 
-@pytest.mark.provokes("lock timeout")  # a stage is emptied only where nobody has it
+@pytest.mark.provokes("lock timeout")  # a stage is emptied only where no session has it
 @pytest.mark.parametrize("mode", ["receiveOnly", "sendsAtomicWithReceive"])
 def test_a_row_without_a_body_is_passed_on_with_an_empty_one(engine, queue, mode):
     """Another sender wrote it."""

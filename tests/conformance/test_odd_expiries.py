@@ -29,7 +29,7 @@ def odd(postgresql):
 
 
 def test_peek_shows_every_row(postgresql, odd):
-    """Nobody outside the database has a word for that time."""
+    """No type outside the database can hold that time."""
     shown = [json.loads(line) for line in said(postgresql, "peek", "orders", "--json").splitlines()]
     assert [(each["rowVersion"], each["expires"], each["expired"]) for each in shown] == [
         (1, None, False),

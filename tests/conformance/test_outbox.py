@@ -1,4 +1,4 @@
-"""The outbox table: an id is added once, whoever else adds it at the same time,
+"""The outbox table: an id is added once, even if other senders add it at the same time,
 and forgotten only when it may be.
 """
 

@@ -1,5 +1,5 @@
 """The outbox is cleaned in the background of a sink: when it is due, everywhere it sends to,
-and in nobody's way.
+and no sender waits for it.
 """
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Received rows that nobody can read, or that cannot reach their destination: they go to the error queue,
+"""Received rows that cannot be read, or that cannot reach their destination: they go to the error queue,
 and the others go on.
 """
 
@@ -54,7 +54,7 @@ def given(request, engine, billing, error, remembered):
 def rows(numbers: Iterable[int], poison: Iterable[int] = (), **more: object) -> pa.RecordBatch:
     """Received messages of these numbers, as a job forwards them.
 
-    :param poison: the numbers of those whose headers nobody can read.
+    :param poison: the numbers of those whose headers cannot be read.
     :param more: further columns; a value of each for each message, or one for all.
     """
     wrong = set(poison)

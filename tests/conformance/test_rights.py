@@ -55,7 +55,7 @@ def lines(engine_name, role, queue="orders", **more):
     return scripts.grants(engine_name, user_of(engine_name), role, [queue], **more).splitlines()
 
 
-# What a role has and does. Tables are made by somebody else.
+# What a role has and does. Another login makes the tables.
 
 
 def receiver(engine_name):

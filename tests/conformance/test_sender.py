@@ -691,7 +691,7 @@ def without_outbox(url):
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_deadlock_victim_in_mid_chunk_is_tried_again(postgresql, outbox):
-    """Somebody holds an id that we shall add, and waits for a row that we have inserted:
+    """Another session holds an id that we shall add, and waits for a row that we have inserted:
     we are to give way.
     """
     queue = postgresql.create_queue()

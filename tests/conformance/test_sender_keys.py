@@ -252,7 +252,7 @@ def test_one_look_tells_whether_version_0_1_left_rows(postgresql):
     steps = [found()]
     for count, version, age in [
         (999, "7.0.0.0", "9 days"),  # a .NET endpoint's, and nothing behind them
-        (1, "7.0.1.0", "9 days"),  # nobody knows what is behind so many
+        (1, "7.0.1.0", "9 days"),  # what is behind this number of rows is not known
         (1, "sqlqueue 0.2.0", "10 days"),  # ours, and none of version 0.1 before it
         (1, EARLIER, "11 days"),
     ]:

@@ -36,7 +36,7 @@ HOSTILE = {
     "a lone surrogate": ({"half": "\ud83d"}, str(row_id(1))),
     "3 MB": ({"long": "h" * (3 << 20)}, message_id(1)),
 }  # fmt: skip
-#: Addresses that nobody can reach.
+#: Addresses that no sender can reach.
 NOWHERE = {
     "600 characters": "x" * 600,
     "a NUL": "a\0b",

@@ -310,7 +310,7 @@ UNOPENED = (
 )
 
 
-@pytest.mark.parametrize("created", [True, False], ids=["a stage that nobody opened", "no stage"])
+@pytest.mark.parametrize("created", [True, False], ids=["a stage that no source opened", "no stage"])
 def test_a_sink_whose_source_is_not_atomic_is_told_so(engine, queue, created):
     atomic = options(engine, transactionMode=ATOMIC, stream=NAME)
     if created:
@@ -509,7 +509,7 @@ def test_a_batch_that_was_not_logged_is_staged_anew(engine, queue, billing):
             stream.trigger()
         stream.crash()
         assert (billing.count(), staged(engine)) == (0, 11)
-        assert queue.take(4).row_version == 4  # somebody else, in between
+        assert queue.take(4).row_version == 4  # another receiver, in between
         stream.drain()
     assert ids_in(billing) == message_ids([each for each in range(10) if each != 3])
     assert (queue.count(), staged(engine)) == (0, 0)
@@ -563,7 +563,7 @@ def test_a_broken_settling_commit_sends_the_batch_once(postgresql, deliver):
 
 @pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
 def test_a_chunk_in_doubt_fails_its_task_and_counts_once(postgresql, deliver):
-    """Nobody knows whether it is staged; staged again under the same name it could go out twice."""
+    """It is not known whether it is staged; staged again under the same name it could go out twice."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
     queue.insert(50)
     with (
@@ -626,7 +626,7 @@ def test_a_message_is_always_seen_in_just_one_queue(postgresql):
 
 
 def emptied(engine):
-    """Somebody has emptied the stage by hand."""
+    """An operator has emptied the stage by hand."""
     engine.execute(
         {"postgresql": f'TRUNCATE TABLE "{STAGE}"', "sqlserver": f"TRUNCATE TABLE [{STAGE}]"}[engine.name]
     )

@@ -156,7 +156,7 @@ def test_a_batch_without_rows_of_another_mode_is_refused(engine, queue, billing)
 
 
 def test_a_batch_that_a_sink_has_sent_by_itself_is_not_staged_again(engine, queue, billing):
-    """Without an outbox nobody knows what of it was sent."""
+    """Without an outbox it is not known what of it was sent."""
     queue.insert(5)
     with forwarding(engine, queue) as stream:
         stream.outbox = "none"

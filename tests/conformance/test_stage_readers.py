@@ -1,4 +1,4 @@
-"""Nothing on the way of a batch waits for somebody who merely reads its stage: a dump,
+"""Nothing on the way of a batch waits for a session that merely reads its stage: a dump,
 a person, a late twin.
 """
 
@@ -43,7 +43,7 @@ def test_a_reader_of_the_stage_holds_up_no_batch(postgresql, queue, billing):
         with reading(postgresql):
             stream.drain()
             assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(100)), 0, 0)
-            assert rows_on_the_stage(postgresql) > 0, "the reader held up nobody, so the test shows nothing"
+            assert rows_on_the_stage(postgresql) > 0, "the stage was cleared, so the test shows nothing"
             stream.crash()
             queue.insert(20, start=100)
             stream.drain()  # a new process over a stage that is full of what does not count any more

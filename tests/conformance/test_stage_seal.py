@@ -148,7 +148,7 @@ def test_a_batch_that_others_took_is_settled_empty(engine, queue, billing):
 
 
 def test_a_lost_seal_without_rows_left_stops_nobody(engine, queue, billing, caplog):
-    """Whoever took its rows has processed them."""
+    """The receivers that took its rows have processed them."""
     queue.insert(5)
     opened = []
     with forwarding(engine, queue) as stream:

@@ -126,7 +126,7 @@ def test_a_batch_of_an_unknown_query_runs_again(engine, queue, billing):
 
 @pytest.mark.parametrize("used", [True, False], ids=["another query's stage", "a new stage"])
 def test_a_first_batch_that_no_sink_saw_runs_again(engine, queue, billing, used):
-    """It died before; nobody asks the source before Spark runs it again."""
+    """It died before; the source is not asked before Spark runs it again."""
     if used:
         with forwarding(engine, queue) as before:
             run_without_rows(before, 50)
@@ -245,7 +245,7 @@ def test_a_renamed_stream_sends_a_batch_once(engine, queue, billing):
             stream.run()
         stream.crash()
         stream.options = dataclasses.replace(stream.options, stream="Renamed")
-        # Nobody knows the new stage yet; its source is asked for the first time by a batch of its own.
+        # The new stage is not known yet; its source is asked for the first time by a batch of its own.
         with pytest.raises(
             ConfigurationError, match=r"^The stage Renamed\.Outgoing@\[\w+\] belongs to no batch: "
         ):
@@ -285,7 +285,7 @@ def test_a_lost_stage_is_refused_until_there_is_a_new_checkpoint(engine, queue, 
 
 
 def test_an_atomic_sink_needs_an_atomic_source(engine, queue, billing):
-    """The mark of a batch that never ended is on the stage; nobody would send what is put under it."""
+    """The mark of a batch that never ended is on the stage; no source would send what is put under it."""
     queue.insert(5)
     with forwarding(engine, queue) as abandoned:
         with at_step(fail_points.STAGE_SEALED, crash), pytest.raises(Crash):

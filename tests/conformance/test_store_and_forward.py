@@ -1,5 +1,5 @@
 """What senders have stored for another database goes there once; while that is down it waits,
-and holds nobody up.
+and holds up no other message.
 """
 
 import json

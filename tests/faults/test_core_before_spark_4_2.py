@@ -308,7 +308,7 @@ def test_what_a_batch_has_left_is_sent_before_the_offsets_forget_its_stage(engin
 
 @pytest.mark.needs("reads_json_as_documented")
 def test_a_stage_that_a_dead_session_holds_is_not_forgotten(engine, queue):
-    """Whoever goes on in another mode and under another name is refused until that session is gone."""
+    """A query that goes on in another mode and under another name is refused until that session is gone."""
     billing = engine.create_queue("billing")
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Renamed")
     dead = FollowedForward(engine, queue, transactionMode=ATOMIC)

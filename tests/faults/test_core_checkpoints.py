@@ -34,7 +34,7 @@ BACKUPS = [(0, 0), (1, 0), (1, 1), (2, 1), (3, 3), (4, 3)]
 
 
 def move_back(stream, begun, done):
-    """The folder is what it was when so many batches had been begun, and so many done."""
+    """The folder is what it was when these numbers of batches had been begun and done."""
     stream.stop()
     stream.offsets = stream.offsets[:begun]
     stream.done = done

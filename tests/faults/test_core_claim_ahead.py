@@ -1,4 +1,4 @@
-"""The next batch, claimed while Spark works on this one: given back when nobody asks for it,
+"""The next batch, claimed while Spark works on this one: given back when Spark does not ask for it,
 and when the stream stops.
 """
 

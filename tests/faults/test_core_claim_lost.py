@@ -38,7 +38,7 @@ def warnings(caplog):
     ]
 
 
-# -- cut, and nobody interferes -------------------------------------------------------------------
+# -- cut, and no other session interferes --------------------------------------------------------
 
 
 def test_a_lost_claim_is_settled_and_said_once(engine, queue, caplog):
@@ -86,7 +86,7 @@ def test_settling_waits_for_rows_that_others_hold(engine, queue, beside, caplog,
             assert other.take(5).row_version == 5
             assert other.take(7).row_version == 7
             settled = beside(stream.trigger)
-            eventually(lambda: tampering.somebody_waits(engine))
+            eventually(lambda: tampering.a_session_waits(engine))
             other.commit() if taken else other.rollback()
             assert settled.result() is False
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
@@ -129,7 +129,7 @@ def test_a_replay_waits_for_a_row_that_others_hold(engine, queue, beside, caplog
         with queue.session() as other:
             assert other.take(5).row_version == 5
             planned = beside(stream.plan)
-            eventually(lambda: tampering.somebody_waits(engine))
+            eventually(lambda: tampering.a_session_waits(engine))
             other.commit() if taken else other.rollback()
             stream.write(stream.read(planned.result()))
         stream.drain()
@@ -147,7 +147,7 @@ def test_a_recovery_waits_for_a_row_that_others_hold(engine, queue, beside, capl
         with queue.session() as other:
             assert other.take(5).row_version == 5
             recovered = beside(stream.trigger)
-            eventually(lambda: tampering.somebody_waits(engine))
+            eventually(lambda: tampering.a_session_waits(engine))
             other.commit() if taken else other.rollback()
             assert recovered.result() is False
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)

@@ -47,7 +47,7 @@ def tables(engine, queue):
 
 
 def put(engine, waiting, text, body="'b'", *, minutes=0.0):
-    """Put a row into a table of delayed messages, as somebody else may; it was due so many minutes ago."""
+    """Put a row into a table of delayed messages, as another sender may; it was due this many minutes ago."""
     seconds = round(60 * minutes)
     due = {
         "postgresql": f"now() AT TIME ZONE 'UTC' - interval '{seconds} seconds'",
@@ -255,8 +255,8 @@ def test_rows_of_a_mover_that_hangs_are_left_to_it(engine, tables):
 
 
 def test_an_error_queue_that_somebody_holds_keeps_only_what_has_failed_waiting(postgresql, tables):
-    with psycopg.connect(postgresql.url) as somebody:
-        somebody.execute("LOCK TABLE error IN ACCESS EXCLUSIVE MODE")
+    with psycopg.connect(postgresql.url) as session:
+        session.execute("LOCK TABLE error IN ACCESS EXCLUSIVE MODE")
         assert move(postgresql, "Sales") == (MANY - 1, 0)
         assert [row.headers["NServiceBus.MessageId"] for row in tables[0].rows()] == [message_id(7)]
     assert move(postgresql, "Sales") == (0, 1)
@@ -330,8 +330,8 @@ def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(p
     other = engine.create_queue("billing")
     given = SinkOptions.parse({"url": engine.url, "outbox": "none", "endpoint": "Sales", "queue": "billing"})
     send(given, batch([100], DeliverAt=datetime.now(UTC) - timedelta(minutes=1)))
-    with psycopg.connect(engine.url) as somebody:
-        somebody.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+    with psycopg.connect(engine.url) as session:
+        session.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
         assert move(engine, "Sales") == (1, 1)
         assert ids_in(other) == [message_id(100)]
     assert move(engine, "Sales") == (MANY - 1, 0)
@@ -401,7 +401,7 @@ def test_a_queue_that_refuses_one_message_fails_that_one_alone(postgresql, table
 
 
 def test_a_row_whose_id_is_there_already_gets_another_one(postgresql, tables, portions):
-    """Somebody has put rows back that were delivered before."""
+    """An operator has put rows back that were delivered before."""
     waiting, queue, _ = tables
     postgresql.execute(
         f"INSERT INTO orders (id, headers) SELECT id, '{{}}' FROM {waiting.quoted} WHERE headers LIKE "

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.tier("all", variants="nightly")
 
 
 def one_slice(stream, *counts):
-    """The next batch as one slice, taken in statements of so many rows."""
+    """The next batch as one slice, taken in statements of these numbers of rows."""
     assert stream.construct()
     (part,) = stream.plan()
     return dataclasses.replace(part, counts=counts)

@@ -47,7 +47,7 @@ def queue(postgresql):
 
 @contextlib.contextmanager
 def timed(engine, queue, clock, *, start=streaming, rows=100, **options):
-    """A stream of batches of so many rows, in a time of the test's own."""
+    """A stream of batches of this number of rows, in a time of the test's own."""
     options = {"maxMessagesPerTrigger": str(rows), "claimAhead": "false", **options}
     with start(engine, queue, **options) as stream:
         stream.time = {"clock": clock, "sleep": clock.sleep}
@@ -71,7 +71,7 @@ class OneByOne:
 
 
 def batch_after(clock, seconds, stream):
-    """The first and the last row of the next batch, so many seconds later."""
+    """The first and the last row of the next batch, this many seconds later."""
     clock.now += seconds
     assert stream.trigger()
     batch = stream.batches()[-1]
@@ -146,8 +146,8 @@ def test_an_endpoint_that_appears_beside_a_claim_ahead_gets_the_oldest_rows(post
 def test_a_neighbour_that_still_looks_behind_all_that_a_stream_holds_gets_the_oldest_rows(
     postgresql, queue, clock
 ):
-    """A fast stream holds so many rows that he may look for seconds,
-    and claims the next ones before he is there.
+    """A fast stream holds many rows, so that the neighbour may look for seconds.
+    The stream claims the next rows before the neighbour is there.
     """
     queue.insert(1000)
     with timed(postgresql, queue, clock) as stream, queue.session() as neighbour:
@@ -622,7 +622,7 @@ def buffers_of_first_row(postgresql, above):
     explain = (
         "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT seq FROM orders WHERE seq > {} ORDER BY seq LIMIT 1"
     )
-    postgresql.fetch(explain.format(above))  # whoever comes first marks what is dead
+    postgresql.fetch(explain.format(above))  # the first to look marks what is dead
     ((found,),) = postgresql.fetch(explain.format(above))
     return found[0]["Plan"]["Shared Hit Blocks"] + found[0]["Plan"]["Shared Read Blocks"]
 

@@ -1,4 +1,4 @@
-"""A server that answers and lets nobody in: each refusal is said as what it is, with its own remedy."""
+"""A server that answers and lets no user in: each refusal is said as what it is, with its own remedy."""
 
 import contextlib
 import re

@@ -28,7 +28,7 @@ def bodies(stream):
 
 
 def test_odd_headers_are_passed_on_as_they_are(engine, queue):
-    """They hold up nobody."""
+    """They hold up no other message."""
     queue.insert(1)
     for number, headers in enumerate(ODD_HEADERS):
         queue.insert_row(id=UUID(int=number), headers=headers, body=b"odd")

@@ -1,4 +1,4 @@
-"""Many receivers on one queue: each message is handled once, nobody pays for what came and went."""
+"""Many receivers on one queue: each message is handled once, and no receiver pays for rows that are gone."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -128,8 +128,8 @@ def test_looking_over_rows_that_went_takes_little_time(postgresql):
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} SET (autovacuum_enabled = false)")
     queue.insert(50_000)
-    with queue.session() as somebody, streaming(postgresql, queue, maxMessagesPerTrigger="20") as stream:
-        somebody.take()  # so that no entry of a row that goes can be cleaned up
+    with queue.session() as other, streaming(postgresql, queue, maxMessagesPerTrigger="20") as stream:
+        other.take()  # so that no entry of a row that goes can be cleaned up
         queue.execute("DELETE FROM {table} WHERE seq > 1")
         queue.insert(20_000, start=50_000)
         looks: list[tuple[float, float]] = []

@@ -1,5 +1,5 @@
-"""One row that nobody can read, among many: it alone goes to the error queue, once,
-whatever dies at whichever step.
+"""One row that cannot be read, among many: it alone goes to the error queue, once,
+at whatever step the program dies.
 """
 
 import pyarrow as pa

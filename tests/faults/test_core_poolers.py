@@ -119,7 +119,7 @@ def test_a_sender_may_use_a_pooler_of_whole_sessions(postgresql):
 
 def test_a_session_lent_to_others_later_is_noticed(postgresql, monkeypatch):
     """Before anything is done on it."""
-    monkeypatch.setattr(driver, "lends_sessions", lambda *_: True)  # as if nobody else had been there
+    monkeypatch.setattr(driver, "lends_sessions", lambda *_: True)  # as if no other session had been there
     queue = postgresql.create_queue()
     with pooled(postgresql.url, "transaction") as url, connect(Target(url=url)) as connection:
         assert connection.execute("SELECT 1") == [(1,)]

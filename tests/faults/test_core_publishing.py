@@ -129,8 +129,8 @@ def test_killed_at_each_step_while_a_subscribers_queue_is_dropped(
 def test_killed_at_each_step_while_one_subscribes_and_one_unsubscribes(
     engine, queue, routing, five, kind, step
 ):
-    """Those who stay get each event once, and so does whoever has subscribed before the batch was done;
-    nobody gets one twice.
+    """The subscribers who stay get each event once, and so does one who has subscribed before the batch
+    was done. No subscriber gets an event twice.
     """
     new = engine.create_queue("New")
     queue.insert(COUNT)

@@ -40,7 +40,7 @@ def orders(postgresql):
 
 @contextlib.contextmanager
 def locked(url, table):
-    """Somebody else changes a table just now."""
+    """Another session changes a table just now."""
     with psycopg.connect(url) as other:
         other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         yield
@@ -61,7 +61,7 @@ def waits(caplog):
 
 
 def test_settling_waits_for_a_locked_destination(postgresql, orders, billing, caplog):
-    """Nobody gets the rows meanwhile."""
+    """No other receiver gets the rows meanwhile."""
     with forwarding(postgresql, orders, **SOON) as stream, ThreadPoolExecutor(1) as pool:
         assert stream.trigger()
         with locked(postgresql.url, "billing"):
@@ -173,7 +173,7 @@ def test_a_deferred_constraint_leaves_the_rows_locked(postgresql, orders, billin
 
 
 def test_a_lost_connection_does_not_hide_a_crash(postgresql, orders):
-    """Else the batch would be settled again, by a process that nobody wants any more."""
+    """Else the batch would be settled again, by a process that has crashed."""
     with streaming(postgresql, orders) as stream:
 
         def die():

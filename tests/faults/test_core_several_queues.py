@@ -49,7 +49,7 @@ def soon(monkeypatch):
 
 
 def fill(queues, count=60):
-    """So many live messages in each, and some expired ones between them; returns the ids of the live ones."""
+    """``count`` live messages in each, with some expired ones between; returns the ids of the live ones."""
     for table in queues:
         table.insert(count // 2)
         table.insert(5, start=9000, expires=PAST)
@@ -246,8 +246,8 @@ def test_a_queue_whose_table_is_locked_does_not_hold_up_the_others(postgresql, c
     engine, queues = postgresql, Queues(postgresql, *FIVE)
     ids = fill(queues)
     with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:
-        with queues["c"].session() as somebody:
-            cursor = somebody.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
+        with queues["c"].session() as session:
+            cursor = session.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
             cursor.execute("LOCK TABLE c IN ACCESS EXCLUSIVE MODE")
             stream.table = Rest(queues, "abde")
             stream.drain()
@@ -402,7 +402,7 @@ def test_a_checkpoint_of_several_queues_does_not_go_on_with_the_option_queue(eng
 
 
 def test_a_queue_that_appears_is_picked_up(engine, monkeypatch):
-    """Callback queues of an endpoint's instances; and a queue that goes is missed by nobody."""
+    """Callback queues of an endpoint's instances; and no stream misses a queue that goes."""
     monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 0.05)
     instances = Queues(engine, "Sales.A", "Sales", "Salesmen")
     with streaming(engine, instances, queuePattern=r"Sales\..*") as stream:
@@ -522,8 +522,8 @@ def test_a_run_does_not_end_as_if_a_locked_queue_were_empty(postgresql, monkeypa
     ids = fill(queues)
     with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:
         stream.receiver.stop_at_present_end()
-        with queues["c"].session() as somebody:
-            cursor = somebody.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
+        with queues["c"].session() as session:
+            cursor = session.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
             cursor.execute("LOCK TABLE c IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(TryAgain, match="locked by someone else while claiming from c@"):
                 assert [stream.trigger() for _ in range(20)] == []

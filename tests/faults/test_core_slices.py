@@ -43,7 +43,7 @@ def test_a_worker_behind_somebody_who_alters_the_table_fails_its_task_soon(engin
         assert stream.construct()
         (part,) = stream.plan()
         altered = operator.submit(queue.execute, "ALTER TABLE {table} ADD note int NULL")
-        eventually(lambda: tampering.somebody_waits(engine))
+        eventually(lambda: tampering.a_session_waits(engine))
         with pytest.raises(LockTimeout) as caught:
             list(SliceReader(Target.of(stream.options)).read(part))
         assert str(caught.value).endswith(

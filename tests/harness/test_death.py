@@ -1,4 +1,4 @@
-"""The killer of the fault tests leaves nobody alive, wherever it stands in the tree of processes."""
+"""The killer of the fault tests leaves no process alive, wherever it stands in the tree of processes."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ for step in ("a", "b", "b"):
     if os.fork() == 0:
         at_step("another")
         at_step(step)
-        raise SystemExit(step)  # nobody comes so far
+        raise SystemExit(step)  # no process comes so far
 at_step("c")
 """
 

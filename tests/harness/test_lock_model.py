@@ -147,7 +147,7 @@ def test_a_claim_keeps_the_key_of_a_row_that_it_stepped_over() -> None:
 
 @pytest.mark.parametrize("frees_keys", [False, True])
 def test_locking_again_and_a_scan_end_in_a_deadlock(frees_keys: bool) -> None:
-    """``lock`` on a heap waits for a row whose key it has. Whoever loses tries again; nothing is lost."""
+    """``lock`` on a heap waits for a row whose key it has. The loser tries again; nothing is lost."""
     shape = replace(HEAP, frees_keys=frees_keys)
     report = explore(stream(shape, Claim(loses_connection=True)), receiver(shape, scans=True))
     assert report.of("deadlock", "circle", "stands still", "lost") == [

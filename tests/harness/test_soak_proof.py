@@ -1,4 +1,4 @@
-"""The proof of a soak finds what is lost, doubled, left or from nobody,
+"""The proof of a soak finds what is lost, doubled, left or never sent,
 and excuses only what befell a batch.
 """
 

@@ -1,8 +1,8 @@
 """A lock model of a queue table on SQL Server: every interleaving of two or three of those who use it.
 
 It takes the documented rules of locking, plays our statements and those of others by them, one lock at a time
-in every order, and tells who ends in a deadlock, waits for somebody who waits for him, waits for a client's
-own work, or loses a row. So whoever changes a statement sees without a server what the rules say. **It says
+in every order. It tells which session ends in a deadlock, waits in a circle, waits for a client's own work,
+or loses a row. So the author of a changed statement sees without a server what the rules say. **It says
 nothing of a real server**, only of the rules.
 
 ``locks`` (modes, queues) and ``table`` (shapes, rows) are the server; ``operations`` and ``script`` are what
@@ -16,8 +16,8 @@ The rules, and where each is from (a number is that of the rule in docs/sqlserve
   https://learn.microsoft.com/sql/relational-databases/sql-server-transaction-locking-and-row-versioning-guide
 - S is kept to the end of the statement where a (max) column is read:
   https://learn.microsoft.com/archive/blogs/craigfr/read-committed-and-large-objects
-- A newcomer waits behind whoever waits for a mode that it does not pass; a conversion looks only at what
-  others have:
+- A newcomer waits behind each session that waits for a mode that it does not pass; a conversion looks only at
+  what others have:
   https://techcommunity.microsoft.com/t5/sql-server-support/sql-server-lock-manager-and-8220-relaxed-8221-fifo-8230/ba-p/315783
 - READPAST steps over rows and keys, waits for tables, and waits where a change comes to other indexes (8, 9);
   READUNCOMMITTED takes Sch-S only: https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table

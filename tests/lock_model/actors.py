@@ -128,8 +128,9 @@ def _settled(shape: Shape, how: Claim, got: tuple[int, ...]) -> Part:
 class Reading:
     """How a worker or a peek reads.
 
-    ``keeps``: until when one statement over the whole slice keeps its S locks. ``window``: so many rows a
-    statement, fetched whole before the next step; 0 is one statement. ``versions``: RCSI, without hints.
+    ``keeps``: until when one statement over the whole slice keeps its S locks. ``window``: how many
+    rows a statement reads, fetched whole before the next step; 0 is one statement. ``versions``: RCSI,
+    without hints.
     ``waits_for_rows``: without READPAST. ``tries``: how often a read is begun, if it ends with a lock
     timeout.
     """
@@ -175,7 +176,7 @@ def worker(shape: Shape, how: Reading = ONE_STATEMENT, *, patience: int | None =
 
 
 def peek(shape: Shape, how: Reading = ONE_STATEMENT, *, patience: int | None = None) -> Actor:
-    """Somebody who looks at the first rows (``peek``)."""
+    """A session that looks at the first rows (``peek``)."""
 
     def program() -> Program:
         yield from _read(shape, how, ALL)
@@ -234,7 +235,7 @@ def counter(shape: Shape) -> Actor:
 
 
 def sender(shape: Shape, row: int = 3, *, busy: bool = False) -> Actor:
-    """Somebody who sends a message (``insert``).
+    """A session that sends a message (``insert``).
 
     :param busy: its transaction holds other work, too.
     """

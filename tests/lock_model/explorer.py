@@ -1,7 +1,7 @@
 """Goes through every interleaving of a few actors, breadth first,
 and reports what is wrong with the shortest story of each.
 
-The server's own steps take no time beside a lock timeout. So time passes only while nobody can go on but
+The server's own steps take no time beside a lock timeout. So time passes only while no actor can go on but
 clients with work of their own, which takes as long as they like.
 """
 
@@ -24,9 +24,9 @@ class Finding(NamedTuple):
 
     ``deadlock``: the server ends one of ``who``. ``circle``: ``who`` wait for one another, and the server
     does not see it. ``waits for a client``: the first of ``who`` waits for a lock of the second, until a
-    client has done what ``about`` says, and nobody in between gives up. ``stands still``: nobody ever goes
-    on. ``lost``: a row is gone that nobody has processed. ``left``: all have ended, and a row is still there
-    that ``who`` have processed. ``twice``: ``who`` have processed one row.
+    client has done what ``about`` says, and no actor in between gives up. ``stands still``: no actor ever
+    goes on. ``lost``: a row is gone that no actor has processed. ``left``: all have ended, and a row is still
+    there that ``who`` have processed. ``twice``: ``who`` have processed one row.
     """
 
     kind: Kind

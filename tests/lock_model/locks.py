@@ -1,8 +1,8 @@
 """Locks on one resource: who has it, who waits for it, and who comes next.
 
-A newcomer waits where its mode does not pass what others have, or what others wait for. Whoever has the
-resource already and wants a stronger mode (a conversion) only looks at what others have, and is served before
-the newcomers. The server's people call this relaxed FIFO.
+A newcomer waits where its mode does not pass what others have, or what others wait for. An owner of the
+resource that wants a stronger mode (a conversion) only looks at what others have. It is served before the
+newcomers. The server's people call this relaxed FIFO.
 """
 
 from enum import IntEnum
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 Mode = Literal["IS", "IX", "S", "U", "X", "Sch-S", "Sch-M"]
 Answer = Literal["granted", "skipped", "waits"]
 
-#: What others may have while somebody is given a mode.
+#: What others may have while an owner is given a mode.
 PASSES: dict[Mode, frozenset[Mode]] = {
     "IS": frozenset({"IS", "IX", "S", "U", "Sch-S"}),
     "IX": frozenset({"IS", "IX", "Sch-S"}),
@@ -34,7 +34,7 @@ class Until(IntEnum):
 
 
 class Lock(NamedTuple):
-    """A lock that somebody has, or waits for."""
+    """A lock that its owner has, or waits for."""
 
     owner: int
     mode: Mode
@@ -66,7 +66,7 @@ class Queue(NamedTuple):
         return have is not None and _both(have, wanted) == have
 
     def request(self, wanted: Lock, *, past: bool) -> tuple["Queue", Answer]:
-        """Ask for a lock; with ``past`` nobody waits for it (``READPAST``)."""
+        """Ask for a lock; with ``past`` the owner does not wait for it (``READPAST``)."""
         have = self.held(wanted.owner)
         if have is not None:
             wanted = _both(have, wanted)

@@ -1,4 +1,4 @@
-"""What a program can do, one thing at a time. Whoever else there is may act between two of them.
+"""What a program can do, one thing at a time. Other programs may act between two of them.
 
 A program is a generator: it yields an operation and is sent its result. It must not look at anything else,
 because the explorer plays it again and again. ``LockTimeout`` and ``Deadlocked`` are thrown into it; its
@@ -65,7 +65,7 @@ class Look:
 class Count:
     """Count entries under READUNCOMMITTED, so without locks.
 
-    Result: how many there are, whoever commits them.
+    Result: how many there are, committed or not.
     """
 
     entries: tuple[Resource, ...]
@@ -155,7 +155,7 @@ Operation = (
     | Either
     | Ended
 )
-#: What happens together with what was done before it, because nobody can tell the difference. ``Free`` is
-#: among them: it only frees S, IS and Sch-S, for which others wait, and which nobody steps over. ``Drop`` is
-#: so by what it means.
+#: What happens together with what was done before it, because no other program can tell the difference.
+#: ``Free`` is among them: it only frees S, IS and Sch-S. Others wait for these locks, and no program steps
+#: over them. ``Drop`` is so by what it means.
 Silent = Free | Drop | Look | Change | Tell | Processed

@@ -29,11 +29,11 @@ from tests.lock_model.table import TABLE, Rows
 
 @dataclass(frozen=True, kw_only=True)
 class Actor:
-    """Somebody with a connection.
+    """A program with a connection.
 
     ``patience``: the session's LOCK_TIMEOUT, in units that only mean longer and shorter; None waits for ever.
-    ``priority``: DEADLOCK_PRIORITY; the lowest loses. ``alters``: it takes Sch-M. Where nobody does, locks on
-    the table pass one another, and are left out.
+    ``priority``: DEADLOCK_PRIORITY; the lowest loses. ``alters``: it takes Sch-M. Where no actor does,
+    locks on the table pass one another, and are left out.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Step:
         self._said: list[list[str]] = [[] for _ in actors]
 
     def done(self) -> tuple[State, Said]:
-        # Where nobody has a lock, nobody waits for one.
+        # No actor waits for a resource on which no lock is held.
         locks = frozenset(each for each in self._locks.items() if each[1].granted)
         state = State(tuple(self._places), locks, self._rows, self._told, self._processed)
         return state, tuple("; ".join(each) for each in self._said)
@@ -129,7 +129,7 @@ class Step:
 
     def _patience(self, who: int) -> int | None:
         """With how much patience the actor's present wait began;
-        None where it waits for ever, or for nobody.
+        None where it waits for ever, or does not wait.
         """
         if self._places[who].wants is not None:
             return self._actors[who].patience

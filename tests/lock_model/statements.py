@@ -60,9 +60,9 @@ STANDS_FOR = {
     "peek_headers": "peek",
     "peek_by_scan": "no program: without Index_RowVersion nothing is received, and no actor has rows to hold",
     "highest": "no locks (READUNCOMMITTED)",
-    "create": "nobody sees the table before the commit",
+    "create": "no other session sees the table before the commit",
     "create_heap": "create",
-    "remedy_index_row_version": "alter, with S in place of Sch-M: readers pass it, and nobody else does",
+    "remedy_index_row_version": "alter, with S in place of Sch-M: only readers pass it",
     "remedy_index_expires": "alter, likewise",
     "remedy_lock_escalation": "alter",
     "grants_receiver": "alter, if at all",
@@ -79,7 +79,7 @@ def claim(shape: Shape, rows: Iterable[int], most: int) -> Part:
     """U on the next rows, the index key first and the row second;
     both are stepped over where they are locked (rules 8, 9).
 
-    On a heap the key of a row that was stepped over stays locked. Nobody has documented that it is freed.
+    On a heap the key of a row that was stepped over stays locked. No documentation says that it is freed.
     """
     return _locked(shape, rows, most, past=True)
 

@@ -41,7 +41,7 @@ def _threesomes(
     shape: Shape, claim: Claim, reading: Reading, peeking: Reading
 ) -> Iterator[tuple[Actor, ...]]:
     """The stream and two others; the stream, its worker and one other,
-    which may also be somebody who only counts.
+    which may also be the counter.
     """
     others = [receiver(shape), peek(shape, peeking), sender(shape, busy=True)]
     if shape.heap:

@@ -74,7 +74,7 @@ class Rows(NamedTuple):
         return self.is_met(entry) and all(each != entry for _, each in self.removed)
 
     def is_there(self, row: int, owner: int) -> bool:
-        """Whether the row is there for somebody who has locked it."""
+        """Whether the row is there for an owner of its lock."""
         gone = any(who == owner and entry.row == row for who, entry in self.removed)
         return row in self.committed and not gone
 

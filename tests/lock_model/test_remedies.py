@@ -180,7 +180,7 @@ def test_a_worker_that_gives_up_at_last_breaks_the_circle() -> None:
 
 @pytest.mark.parametrize("tries, gives_up", [(1, "worker"), (3, "worker"), (9, "stream")])
 def test_whoever_has_less_patience_breaks_the_circle(tries: int, gives_up: str) -> None:
-    """The driver waits four times as long as one try of the worker. In the circle nobody else works."""
+    """The driver waits four times as long as one try of the worker. In the circle no other actor works."""
     report = explore(
         stream(CLUSTERED, Claim(workers=True, waits=4)),
         worker(CLUSTERED, Reading(window=3, tries=tries), patience=1),

@@ -23,7 +23,7 @@ class Waits(NamedTuple):
 
     @property
     def _all(self) -> Edges:
-        """Nobody waits for a lock and for a client at once."""
+        """No actor waits for a lock and for a client at once."""
         return {**self.for_locks, **self.for_clients}
 
     def deadlocked(self) -> list[int]:
@@ -37,7 +37,7 @@ class Waits(NamedTuple):
     def until_clients_have_worked(self) -> Iterator[tuple[int, int, str]]:
         """Who waits for a lock, who is in the way, and what a client must do before that lock is free.
 
-        Whoever stands between them and gives up after a while ends the wait.
+        An actor between them that gives up after a while ends the wait.
         """
         beyond = {who: others for who, others in self._all.items() if who in self.for_ever}
         for who, blockers in self.for_locks.items():

@@ -70,7 +70,7 @@ def search(
     until: float | None = None,
     shrink: bool = True,
 ) -> Searched:
-    """Play so many scenarios of a family, or fewer if one breaks a promise.
+    """Play this number of scenarios of a family, or fewer if one breaks a promise.
 
     :param seed_: which scenarios to play; None plays the same ones each time.
     :param until: the second of ``time.monotonic`` at which to stop, unless something was found.

@@ -125,7 +125,7 @@ _LOOKS: st.Chance[Any] = st.just(f.Look())
 _LOOKS_BADLY: st.Chance[r.Step] = st.builds(
     f.Look, st.sampled_from(death_steps.PUT_BACK_STEPS), st.sampled_from((*_DEATHS, *_CUTS, *_LOST_COMMITS))
 )
-#: A session that nobody has any more still holds what the driver was putting back.
+#: A session without a client still holds what the driver was putting back.
 _HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.WAITING_SENT, "cut that nobody notices"))
 _HELD: tuple[st.Chance[Any], ...] = (_SENDS, *_DOWN_ALL, _PLAIN, *_UP_ALL, _HOLDS, _LOOKS, _PLAIN)
 _RETRIED: st.Chance[r.Step] = st.builds(r.RetryErrors, st.sampled_from((None, *death_steps.FAILED_STEPS)))

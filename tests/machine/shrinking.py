@@ -9,7 +9,7 @@ from tests.machine.rules import Nothing, Send, Step, Trigger
 from tests.machine.scenario import Scenario, run
 from tests.machine.world import World
 
-#: At most so many simpler scenarios are played.
+#: At most this number of simpler scenarios is played.
 _MOST = 400
 
 

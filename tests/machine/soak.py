@@ -35,7 +35,7 @@ _MACHINE = 0.7
 
 
 def main(minutes: float, scenarios: int | None, only: str | None, seed: int) -> int:
-    """:param scenarios: if given, the machine plays so many, however long that takes."""
+    """:param scenarios: if given, the machine plays this number of them, however long that takes."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     began = time.monotonic()
@@ -73,7 +73,7 @@ def _command() -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=sys.modules[__name__].__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--scenarios", type=int, help="the machine plays so many, however long it takes")
+    parser.add_argument("--scenarios", type=int, help="the machine plays this number, however long it takes")
     parser.add_argument("--only", choices=["machine", "spark"])
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)) >> 1)
     return parser.parse_args()

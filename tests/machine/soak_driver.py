@@ -31,7 +31,7 @@ _STEPS = (
     death.of(OPTIMISTIC, SENT),
 )
 _ROOT = Path(__file__).parents[2]
-#: The program passes a step at most so often before somebody dies at it.
+#: The program passes a step at most this often before a process dies at it.
 _NTH = 15
 _READER = "python_streaming_source_runner"
 

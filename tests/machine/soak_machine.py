@@ -33,7 +33,7 @@ ROUND = 200
 #: because that takes minutes.
 _SHRUNK = 2
 _TIME_TO_SHRINK = 60  # seconds
-#: A process ends when so many rounds, one after the other, played nothing at all.
+#: A process ends after this number of rounds, one after the other, that played nothing at all.
 _PATIENCE = 5
 _ROOT = Path(__file__).parents[2]
 _SEEDS = 1 << 31
@@ -66,7 +66,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one process has to do: play for so many seconds, or until so many scenarios are done."""
+    """What one process has to do: play for these seconds, or until this number of scenarios is done."""
 
     number: int
     seed: int
@@ -87,7 +87,7 @@ class Share:
 def run(folder: Path, seed: int, *, seconds: float | None, scenarios: int | None) -> list[Round]:
     """Run the processes to their ends; returns the rounds of all processes, in no order.
 
-    :param scenarios: if given, the processes play so many in all, however long that takes.
+    :param scenarios: if given, the processes play this number in all, however long that takes.
     """
     each = None if scenarios is None else math.ceil(scenarios / PROCESSES)
     shares = [
@@ -136,7 +136,7 @@ def _said(share: Share, code: int) -> list[Round]:
 def play(share: Share) -> None:
     """Play round after round, each in its turn, until the share is done."""
     logging.disable(logging.CRITICAL)
-    random_ = random.Random(f"{share.seed}-{share.number}")  # noqa: S311 -- nobody must be unable to guess it
+    random_ = random.Random(f"{share.seed}-{share.number}")  # noqa: S311 -- it may be guessed
     names = sorted(SHARDS)
     until = None if share.seconds is None else time.monotonic() + share.seconds
     shards = itertools.cycle(names[share.number % len(names) :] + names[: share.number % len(names)])

@@ -5,7 +5,7 @@ Nothing may be lost, whatever befell the pipelines, and nothing may be twice in 
 pipeline with an outbox has no other consumer: each of its messages must be in the destination once.
 
 Where streams and receivers share a queue, only one thing makes a message come twice: a death or a cut freed
-the rows of a batch that was written or staged and not yet settled, and somebody else took them. So a message
+the rows of a batch that was written or staged and not yet settled, and a receiver took them. So a message
 that is in two places must have been in that batch: a fault (or an error that ended the query) fell between
 the batch's claim and its settling. Spark's logs say when that was: a batch is claimed after the one before it
 was logged, and settled before the one after it is logged.
@@ -25,7 +25,7 @@ from tests.support import delta
 from tests.support.drivers.endless import ATOMIC, BILLING, DRAINING, FORWARDING, OPTIMISTIC, ORDERS
 from tests.support.messages import number_of
 
-#: So many seconds may lie between a file's time and ours, because they are read at different moments.
+#: A file's time and ours may differ by these seconds, because they are read at different moments.
 _SLACK = 1.0
 TWICE = "in two places, after a death or a cut freed the rows of their batch"
 _NUMBERS = """
@@ -50,7 +50,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """A time, between these seconds of the clock, in which somebody may have lost his locks."""
+    """A time, between these seconds of the clock, in which a pipeline may have lost its locks."""
 
     began: float
     ended: float
@@ -154,7 +154,7 @@ def drained(folder: Path, known: Known, logs: Mapping[str, Log]) -> Outcome:
 
 
 def log_of(checkpoint: Path, disturbances: Sequence[Disturbance]) -> Log:
-    """A query's log. A batch is disturbed when somebody may have lost its locks between its
+    """A query's log. A batch is disturbed when its pipeline may have lost its locks between the batch's
     claim and its settling.
     """
     offsets = {int(file.name): file for file in (checkpoint / "offsets").glob("[0-9]*")}

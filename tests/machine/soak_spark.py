@@ -39,7 +39,7 @@ _SAMPLED_EVERY = 5
 _BETWEEN_FAULTS = (2, 20)
 _SHORT, _LONG = (5, 60), (150, 300)
 _PATIENCE = 3
-#: The program notes an error that ended a query at most so many seconds later.
+#: The program notes an error that ended a query at most this many seconds later.
 _NOTED_WITHIN = 10
 
 
@@ -97,7 +97,7 @@ class _Soak:
         self._disturbances: list[Disturbance] = []
         self._began = self._looked = time.monotonic()
         self._before = (0, 0.0)
-        #: Whether nobody kills this driver or a process of it before its life is over,
+        #: Whether this driver and its processes are left alive until its life is over,
         #: and how many seconds that life lasts.
         self._calm = False
         self._life = 0.0
@@ -263,7 +263,7 @@ class _Soak:
             "pg_backend_pid() AND backend_type = 'client backend'"
         )
         if held:
-            proof.failures.append(f"Somebody who is gone has a transaction open: {held}")
+            proof.failures.append(f"A process that is gone has a transaction open: {held}")
         for outcome in outcomes(self._server.url(), self._folder, self._disturbances):
             proof.sent[outcome.queue] = outcome.sent
             proof.ended[outcome.queue] = outcome.ended

@@ -28,7 +28,7 @@ FIRST: Mapping[str, int] = {queue: n * 10**9 for n, queue in enumerate((ORDERS, 
 RECEIVERS = {ORDERS: 3, ATOMIC: 1}
 #: How the endpoint lives: slowly enough that the streams have something to do.
 _HABITS = Habits(rolls_back=0.1, handling=timedelta(milliseconds=50), remembers=False)
-#: Nobody sends more while so many rows wait.
+#: A sender pauses while more rows than these wait.
 _BACKLOG = 3000
 _MOST_AT_ONCE = 400
 _PAUSE = 0.1  # seconds
@@ -131,7 +131,7 @@ class Traffic:
                     session.commit()
             except psycopg.Error:  # the server is away, or the connection was cut
                 over.wait(_PAUSE)
-            first += 2 * _MOST_AT_ONCE  # the next numbers, because nobody may know whether these were sent
+            first += 2 * _MOST_AT_ONCE  # the next numbers, because these may have been sent or not
 
     @staticmethod
     def _send_some(session: PostgresSession, queue: PostgresQueue, first: int, count: int) -> None:

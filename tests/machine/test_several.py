@@ -9,5 +9,5 @@ from tests.machine.world import World
 def test_a_stream_over_several_queues_keeps_the_promises_of_each(
     world: World,
 ) -> None:
-    """In each mode, whatever befalls it or one of its queues, and whichever of them it reads."""
+    """In each mode, whatever befalls it or one of its queues, and whatever queues it reads."""
     holds(world, "several")

@@ -3,7 +3,7 @@ and cuts them when a scenario says so.
 
 To connect takes a server milliseconds, and 45 of them for a reader of Arrow. So the network keeps real
 connections and lends them. A connection that is cut answers as if its socket were broken. The server notices
-that at once and rolls back, or it notices later: until then the locks stay, and nobody who lives holds them.
+that at once and rolls back, or it notices later: until then the locks stay, and no living process holds them.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Network:
         self.unnoticed: list[psycopg.Connection] = []
         #: The settings of its session that each connection was last given, by the connection's identity.
         self.sessions: dict[int, bytes] = {}
-        #: The databases that nobody reaches: all connections to them are broken, and new ones are refused.
+        #: The databases that are down: all connections to them are broken, and new ones are refused.
         self.shut: set[str] = set()
         #: How many commits were heard whose answer was lost.
         self.unanswered = 0
@@ -85,8 +85,8 @@ class Network:
         return busy
 
     def shut_off(self, database: str, *, noticed: bool = True) -> None:
-        """Let nobody reach a database any more; ``noticed`` says whether its server notices
-        at once who is gone.
+        """Let no process reach a database any more; ``noticed`` says whether its server notices
+        at once which sessions are gone.
         """
         self.shut.add(database)
         self.cut_off(database, noticed=noticed)
@@ -113,7 +113,7 @@ class Network:
         """Cut the connection on which this process next commits something,
         before or after the server hears it.
 
-        :param down: the database in which the commit is; from then on nobody reaches it.
+        :param down: the database in which the commit is; from then on no process reaches it.
             None for a commit anywhere.
         """
         self._cut_at_commit = (process, delivered, down)

@@ -47,7 +47,7 @@ ENDPOINT = "Machine"
 EVENT_TYPE = "Machine.Event"
 #: Who stores messages for other databases.
 SENDER = "Sales"
-#: After so many milliseconds an operator gives up.
+#: An operator gives up after these milliseconds.
 _ADMIN_WAITS = 10
 #: The names of a queue end with this number: to match names by a pattern takes a process.
 _MOST_NAMES = 3
@@ -82,7 +82,7 @@ _LATER_WAITING = """
 UPDATE {0} SET due = due - %s * interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid
   FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
 """
-#: What nobody holds is due.
+#: What no session holds is due.
 _TIME_COMES = """
 UPDATE {0} SET due = due - interval '7 days' WHERE ctid = ANY (ARRAY(SELECT ctid
   FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
@@ -127,9 +127,9 @@ class Ledger:
     in_transit: set[int] = field(default_factory=set)
     #: They are on their way to another database: the sink passes them on.
     passed_on: set[int] = field(default_factory=set)
-    #: Nobody can read their headers.
+    #: Their headers cannot be read.
     poison: set[int] = field(default_factory=set)
-    #: A fail-over undid their settling: they are in their source again, as if nobody had received them.
+    #: A fail-over undid their settling: they are in their source again, as if they had not been received.
     came_back: set[int] = field(default_factory=set)
     #: ServiceControl has put them back: it is told when they are done.
     retried: set[int] = field(default_factory=set)
@@ -168,7 +168,7 @@ class Snapshot:
 
 @dataclass
 class Open:
-    """A transaction that somebody else has open, and the messages that it sends or takes."""
+    """A transaction that another session has open, and the messages that it sends or takes."""
 
     connection: psycopg.Connection
     source: str
@@ -287,7 +287,7 @@ class World:
     def drop(self, source: str) -> list[int] | None:
         """Let an operator drop a queue; returns the messages that were in it.
 
-        None when somebody works on the table: then the operator gives up.
+        None when another session works on the table: then the operator gives up.
         """
         lost = self.in_table(source)
         if not self._alone(f'DROP TABLE "{source}"'):
@@ -414,7 +414,7 @@ class World:
         return late.numbers
 
     def age(self) -> list[int]:
-        """Let all messages expire that have a time to be received, but not those that somebody holds."""
+        """Let all messages expire that have a time to be received, but not those that a session holds."""
         aged = [n for source in self.sources for (n,) in self._run(self.admin, _AGE, source)]
         self.ledger.perished.update(aged)
         return aged
@@ -531,7 +531,7 @@ class World:
         """Let an operator empty a queue, so that its numbers begin again;
         returns the messages that were in it.
 
-        None when somebody works on the table: then the operator gives up.
+        None when another session works on the table: then the operator gives up.
         """
         lost = self.in_table(source)
         if not self._alone(f'TRUNCATE "{source}" RESTART IDENTITY'):
@@ -680,7 +680,7 @@ class World:
         ]
 
     def free(self, source: str) -> int:
-        """How many rows a stream could claim, because nobody holds them."""
+        """How many rows a stream could claim, because no session holds them."""
         statement = "SELECT count(*) FROM (SELECT seq FROM {} FOR UPDATE SKIP LOCKED) AS free"
         return int(self._run(self.admin, statement, source)[0][0])
 

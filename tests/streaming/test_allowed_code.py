@@ -1,4 +1,4 @@
-"""Whoever may only write SQL names no code: a session allows some, by Python."""
+"""A user who may only write SQL names no code: a session allows some, by Python."""
 
 import re
 from functools import partial

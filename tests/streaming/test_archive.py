@@ -209,7 +209,7 @@ def test_numbers_that_begin_again_hide_nothing(copy_of):
 
 
 def test_a_row_that_comes_back_under_another_number_is_not_doubled(copy_of):
-    """Somebody has put it aside, and back."""
+    """An operator has put it aside, and back."""
     queue, table, copier = copy_of
     first = copier()
     queue.insert(2)

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def own_server():
-    """A server that may be restarted: nobody else uses it."""
+    """A server that may be restarted: no other test uses it."""
     folder = Path(tempfile.mkdtemp(prefix="sqlqueue-tests-"))  # as the server of all tests
     with EmbeddedServer(folder / "data", settings={"fsync": "off"}) as server:
         yield server

@@ -50,7 +50,7 @@ def open_transactions(engine):
 
 
 def assert_clean(engine, queue, tmp_path, runs, sent):
-    """Every batch that was begun is done, its rows are gone, nobody holds a row, and the job has said so."""
+    """Every batch that was begun is done, its rows are gone, no row is held, and the job has said so."""
     assert logged(tmp_path, "offsets") == logged(tmp_path, "commits")
     drained = sum(messages for run in runs for _, messages, _, _ in run.batches)
     assert queue.count() == sent - drained
@@ -83,7 +83,7 @@ def test_a_signal_stops_the_job_between_two_batches(spark, postgresql, job, tmp_
         (0, 20, 10),
         (1, 10, 0),
     ]
-    sent = queue.insert(2000, start=sent).stop  # a hundred batches, which nobody will wait for
+    sent = queue.insert(2000, start=sent).stop  # a hundred batches, and the test does not wait for them all
     runs[0].goes_on(lambda: len(runs[0].batches) > 2)
     if number == signal.SIGTERM:
         runs[0].process.send_signal(number)

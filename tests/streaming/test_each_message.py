@@ -47,7 +47,7 @@ def queues(postgresql):
 
 
 def place(orders, numbers):
-    """Orders to which somebody waits for a reply."""
+    """Orders whose sender waits for a reply."""
     for number in numbers:
         text = TEXT.replace("{id}", message_id(number))
         orders.insert_row(id=row_id(number), headers=text, body=body(number))

@@ -1,5 +1,5 @@
 """What headers of error and audit queues tell, as columns: what real endpoints wrote,
-and headers that nobody should write.
+and headers that no program should write.
 """
 
 import json
@@ -20,7 +20,7 @@ NAMES = [each.split()[0] for each in COLUMNS.split(", ")]
 RECORDER, HANDLER = '"public"."Interop.Recorder"', '"public"."Interop.Handler"'
 INVALID = "System.InvalidOperationException"
 NOTHING = (None,) * 9
-#: Headers that nobody should write, and what is known of each:
+#: Headers that no program should write, and what is known of each:
 #: all headers of failures that are not named are NULL.
 HOSTILE: dict[str, dict[str, object]] = {
     "not json": {"IsFailure": True},
@@ -72,7 +72,7 @@ def told(frame):
 
 
 def test_what_real_endpoints_wrote_is_told(spark):
-    """Failures, a row that nobody could read, an acknowledgement,
+    """Failures, a row that could not be read, an acknowledgement,
     a message that failed again, a processed one.
     """
     files = {"error": 3, "servicecontrol/acknowledgement": 1, "servicecontrol/failedagain": 1, "audit": 1}

@@ -158,7 +158,7 @@ def test_a_poison_row_goes_to_the_error_queue_in_every_mode(postgresql, queues, 
 def test_a_stop_file_ends_a_run_between_two_batches(postgresql, queues, forward, tmp_path):
     """An atomic one."""
     orders, billing, _ = queues
-    orders.insert(2000)  # a hundred batches, which nobody will wait for
+    orders.insert(2000)  # a hundred batches, and the test does not wait for them all
     stop_file = tmp_path / "stop"
     stopper = threading.Thread(target=lambda: (eventually(lambda: billing.count() > 0), stop_file.touch()))
     stopper.start()

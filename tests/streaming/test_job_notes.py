@@ -274,7 +274,7 @@ def test_an_atomic_run_that_has_failed_may_go_on_in_another_mode(engine, job, ou
 
 
 def test_a_note_is_replaced_as_a_whole(spark, engine, tmp_path):
-    """Whoever dies in the middle leaves the one before. What a person has changed in it can be read."""
+    """A death in the middle leaves the note before it. What a person has changed in a note can be read."""
     files, note = Files(spark), tmp_path / "folder" / "note"
     files.write(str(note), "first")
     os.link(note, tmp_path / "kept")

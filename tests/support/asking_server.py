@@ -1,4 +1,4 @@
-"""A server that asks whoever connects for a password, as PostgreSQL does, hears it, and refuses the login.
+"""A server that asks each client for a password, as PostgreSQL does, hears it, and refuses the login.
 
 Protocol: https://www.postgresql.org/docs/current/protocol-flow.html
 """

@@ -52,7 +52,7 @@ each_mode = pytest.mark.parametrize(
 
 
 class Crash(BaseException):
-    """The process is gone: nobody handles this error, and nothing is closed in good order."""
+    """The process is gone: no code handles this error, and nothing is closed in good order."""
 
 
 _at_step: Callable[[str], None] | None = None
@@ -215,7 +215,7 @@ class Stream:
         return True
 
     def plan(self) -> list[Any]:
-        """The slices of the batch that was constructed, whichever tasks have them."""
+        """The slices of the batch that was constructed, of all its tasks."""
         return [part for task in self.tasks() for part in task]
 
     def tasks(self) -> list[Any]:
@@ -235,7 +235,7 @@ class Stream:
         return json.loads(self.offsets[batch - 1]) if batch else dict(INITIAL)
 
     def drain(self, *, left: int = 0, survives: type[BaseException] = Crash) -> None:
-        """Run until so many rows are left, and start again after each crash.
+        """Run until this number of rows is left, and start again after each crash.
 
         Fail after a minute in which nothing moves.
         """

@@ -12,7 +12,7 @@ from tests.support.messages import Row
 
 
 class Session(ABC):
-    """Somebody else's connection with one open transaction, which is rolled back at the end of the block."""
+    """Another connection with one open transaction, which is rolled back at the end of the block."""
 
     @abstractmethod
     def insert(self, count: int, *, start: int = 0, size: int = 64) -> range: ...
@@ -56,11 +56,11 @@ class QueueTable(ABC):
 
     @abstractmethod
     def session(self) -> AbstractContextManager[Session]:
-        """Open a transaction of somebody else."""
+        """Open a transaction of another session."""
 
     @abstractmethod
     def locked(self, *row_versions: int) -> AbstractContextManager[None]:
-        """Within the block somebody else holds these rows."""
+        """Within the block another session holds these rows."""
 
     @abstractmethod
     def execute(self, statement: str) -> None:
@@ -96,7 +96,7 @@ class Engine(ABC):
 
     @abstractmethod
     def queue(self, name: str = "orders", *, schema: str | None = None) -> QueueTable:
-        """A table that somebody else has created or will create."""
+        """A table that other code has created or will create."""
 
     @abstractmethod
     def execute(self, statement: str) -> None:

@@ -24,7 +24,7 @@ def full(engine: Engine, name: str = "orders", schema: str | None = None) -> str
 
 
 def failure(queue: str, *, kind: str = "shop.OutOfStock", hours: float = 0) -> dict[str, str]:
-    """The headers that a message gets when it fails for a queue, so many hours ago."""
+    """The headers of a message that failed for a queue this many hours ago."""
     return {
         "NServiceBus.FailedQ": queue,
         "NServiceBus.ProcessingEndpoint": "orders",

@@ -26,7 +26,7 @@ class Gate:
         self._accept(self._listener)
 
     def shut(self) -> None:
-        """Nobody comes in, and whoever is in is thrown out."""
+        """No new client comes in, and the clients that are in are thrown out."""
         if self._listener is not None:
             _cut(self._listener)
             self._listener = None

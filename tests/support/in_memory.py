@@ -18,7 +18,7 @@ _ENOUGH = 8 << 30
 
 
 def keep_temporary_files_in_memory() -> None:
-    """Where nobody has named another folder; processes that are started later do the same."""
+    """Unless the environment names another folder; processes that are started later do the same."""
     if "TMPDIR" in os.environ or not _MEMORY.is_dir():
         return
     if min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available) >= _ENOUGH:

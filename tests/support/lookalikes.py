@@ -26,7 +26,7 @@ class Abilities:
     quotes_brackets: bool = True
     #: QUOTENAME doubles closing brackets and nothing else.
     doubles_brackets_only: bool = True
-    #: The catalogue spells a name as whoever created it did.
+    #: The catalogue spells a name as the statement that created it did.
     keeps_case: bool = True
     #: A table that is not there is error 208.
     numbers_missing_tables: bool = True

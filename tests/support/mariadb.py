@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 _FOLDERS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
 
-#: Nobody gets in without the password, and nobody but root gets in at all.
+#: Only root gets in, and only with the password.
 _BEGIN = (
     (
         "DELETE FROM mysql.global_priv WHERE NOT (User = 'root' AND Host IN ('localhost', '127.0.0.1')) AND "

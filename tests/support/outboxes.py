@@ -82,7 +82,7 @@ class OutboxRows:
 
     @contextmanager
     def locked(self, id: str) -> Iterator[None]:
-        """Within the block somebody else holds this row."""
+        """Within the block another session holds this row."""
         if self.engine.name == "postgresql":
             with psycopg.connect(self.engine.url, client_encoding="utf8") as connection:
                 found = connection.execute(

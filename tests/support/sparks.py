@@ -65,7 +65,7 @@ def start_spark(
 
 def check_java() -> None:
     """:raises RuntimeError: the Java of this process's Spark has ended; it says how,
-    where Spark could only say that nobody answers.
+    where Spark could only say that Java does not answer.
     """
     java: subprocess.Popen[bytes] = SparkContext._gateway.proc  # type: ignore[union-attr]
     if java.poll() is not None:

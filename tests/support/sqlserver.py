@@ -243,7 +243,7 @@ def connected(url: str, *, autocommit: bool = False) -> Iterator["pyodbc.Connect
 def fresh_database(server_url: str, name: str) -> Iterator[str]:
     """A new database of this name; yields its connection string.
 
-    At the end of the block the database is dropped, whoever is still connected to it.
+    At the end of the block the database is dropped, even if sessions are still connected to it.
     """
     with connected(server_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {quoted(name)}")
@@ -260,7 +260,7 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
 
 
 def set_row_versions(url: str, on: bool) -> None:
-    """Set READ_COMMITTED_SNAPSHOT of a database; whoever is in a transaction there is rolled back."""
+    """Set READ_COMMITTED_SNAPSHOT of a database; open transactions there are rolled back."""
     with connected(url, autocommit=True) as connection:
         setting = "ON" if on else "OFF"
         connection.execute(

@@ -36,7 +36,7 @@ class SubscriptionRows:
         return f"{queue.name}@[{queue.schema}]@[{database}]"
 
     def add(self, queue: QueueTable | str | None, *topics: str, endpoint: str | None = None) -> None:
-        """Let a queue, or whoever has this address, have the events of these types."""
+        """Let a queue, or the subscriber at this address, have the events of these types."""
         address = self.address(queue) if isinstance(queue, QueueTable) else queue
         name = endpoint or (queue.name if isinstance(queue, QueueTable) else queue)
         for topic in topics:

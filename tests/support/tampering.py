@@ -89,7 +89,7 @@ def insert_at(engine: Engine, queue: QueueTable, *row_versions: int) -> None:
         queue.execute(_said(engine, "insert at") % (row_id(number), *texts, row_version))
 
 
-def somebody_waits(engine: Engine) -> bool:
+def a_session_waits(engine: Engine) -> bool:
     """Whether a session of this database waits for a lock now."""
     return len(engine.fetch(_said(engine, "waiting"))) > 0
 

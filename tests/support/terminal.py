@@ -51,7 +51,7 @@ class Terminal:
         if select.select([self._master], [], [], 1.0)[0]:
             try:
                 read = os.read(self._master, 1 << 16)
-            except OSError:  # nobody has the terminal open any more
+            except OSError:  # no process has the terminal open any more
                 return False
             self.shown += read.decode()
             return bool(read)

@@ -51,7 +51,7 @@ class Installed:
         _run("pip", "--python", self.python, "install", "--require-hashes", "--requirement", file)
 
     def environment(self, **more: str) -> Mapping[str, str]:
-        """The variables of somebody who has installed the wheel and nothing else."""
+        """The variables of a user who has installed the wheel and nothing else."""
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         return {**kept, "XDG_CACHE_HOME": str(Path(sys.prefix) / "cache"), **more}
 

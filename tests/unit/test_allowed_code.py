@@ -1,4 +1,4 @@
-"""Options of ``format("sqlqueue")`` name code only where somebody who may run code has allowed it."""
+"""Options of ``format("sqlqueue")`` name code only where a user who may run code has allowed it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A claim that another thread makes: it is told that somebody waits for it, and somebody has it."""
+"""A claim that another thread makes: it is told that a caller waits for it, and is taken or given back."""
 
 from types import SimpleNamespace
 

@@ -1,5 +1,5 @@
 """What a shell completes, without a database: commands and options, quickly,
-and never a word amid somebody's line.
+and never a word amid the user's line.
 """
 
 import subprocess

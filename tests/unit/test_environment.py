@@ -80,7 +80,7 @@ def test_a_login_that_is_given_wins(login):
     ],
 )
 def test_the_url_must_be_that_of_the_environment_letter_for_letter(url, caplog):
-    """Whoever may only write SQL can give any."""
+    """A user who may only write SQL can give any."""
     with caplog.at_level("INFO"):
         assert with_password({"url": url}) == {"url": url}
     assert caplog.messages == [

@@ -1,4 +1,4 @@
-"""Rows of an error queue: what their headers tell, and which of them somebody means."""
+"""Rows of an error queue: what their headers tell, and which of them a user selects."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -219,7 +219,7 @@ def package_errors():
 
 
 def test_the_names_by_which_our_failures_are_grouped_are_public():
-    """Each in docs/failures.md. Whoever adds a class to sqlqueue_spark.errors says there what it means."""
+    """Each in docs/failures.md. A new class of sqlqueue_spark.errors is explained there."""
     names = {type_name(kind.__new__(kind)) for kind in package_errors()}
     assert names - NEVER_FAIL_A_MESSAGE == {f"sqlqueue_spark.errors.{name}" for name in PUBLIC}
     section = page("docs/failures.md").text.partition("## Exception types")[2].partition("\n## ")[0]

@@ -1,4 +1,4 @@
-"""A connection of somebody else: its driver is recognised,
+"""A connection that the caller has made: its driver is recognised,
 and what it is told is written in the driver's way.
 """
 
@@ -224,7 +224,7 @@ def test_an_id_that_a_collation_may_equate_is_kept_with_a_digest(monkeypatch):
     assert (json.loads(sought[0]), json.loads(added[1])) == (["Old", "Order"], [ORDER, "ab-1"])
 
 
-#: This is for good: of another key nobody would know that the id was processed.
+#: This is for good: another key would not tell that the id was processed.
 ORDER = "Order>6be090825c9971035aee21d9ac0fc9c3"
 
 

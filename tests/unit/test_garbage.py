@@ -30,7 +30,7 @@ def test_modules_are_left_out_when_some_were_loaded():
 
 
 def test_a_task_leaves_them_out_in_sparks_worker_alone(monkeypatch):
-    """The program on the driver, and a test, are somebody else's."""
+    """The processes of the program on the driver and of a test are not ours to change."""
     calls, frozen = [], gc.get_freeze_count()
     monkeypatch.setattr(processes, "leave_out_modules", lambda: calls.append("left out"))
     processes.begin_call()

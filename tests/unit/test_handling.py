@@ -450,7 +450,7 @@ def test_a_control_message_needs_no_type():
     ],
 )
 def test_a_message_that_is_not_for_us_is_not_handled(text, called):
-    """Nobody can read it, or it is on its way to another queue: the sink lets it fail."""
+    """It cannot be read, or it is on its way to another queue: the sink lets it fail."""
     calls: list[ReceivedMessage] = []
     told = outcomes(calls.append, batch(1, Headers=text))
     assert (bool(calls), told) == (called, [([], None) if called else (None, None)])

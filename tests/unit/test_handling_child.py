@@ -268,7 +268,7 @@ def test_an_idle_child_that_was_killed_is_replaced():
 
 
 def test_a_task_that_is_given_up_ends_its_child():
-    """Nobody would read what it still has to say."""
+    """No task would read what it still has to say."""
     given = task(lambda _: time.sleep(0.06))(iter([batch(1, 2, 3)]))
     next(given)
     given.close()  # type: ignore[attr-defined] # a generator

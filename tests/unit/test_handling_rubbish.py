@@ -221,7 +221,7 @@ def test_an_exception_with_20_mb_of_text_is_cut():
 
 
 def test_signal_handlers_that_are_changed_do_not_matter():
-    """An alarm that is ignored is set again, for whoever hangs later."""
+    """An alarm that is ignored is set again, for a handler that hangs later."""
 
     def handle(message):
         if message.row_version == 1:

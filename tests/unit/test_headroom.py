@@ -42,7 +42,7 @@ class Rows:
 
 
 class Beside:
-    """A headroom, and a stream that claims so many rows a batch, which lasts a second."""
+    """A headroom, and a stream that claims ``batch`` rows a batch, which lasts a second."""
 
     def __init__(self, rows, wanted=None, batch=1_000):
         self.now = 0.0
@@ -125,7 +125,7 @@ def test_the_headroom_grows_while_it_is_taken_whole():
 
 
 def test_beside_another_stream_it_grows_to_32_000_only():
-    """That stream takes from it, too, and nobody can tell what the neighbours took."""
+    """That stream takes from it, too, so this one cannot tell what the neighbours took."""
     beside = Beside(range(1, 1_000_000))
     beside.queue.looking, beside.queue.streams = 8, 1
     beside.claim()

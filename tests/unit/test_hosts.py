@@ -41,7 +41,7 @@ SECRET = "hunter2"
     ],
 )
 def test_a_url_says_which_hosts_it_leads_to(url, found):
-    """Or none, where it leaves that to somebody else."""
+    """Or none, where something else decides that: a socket, a port by name, a DSN."""
     assert hosts(url) == found
 
 

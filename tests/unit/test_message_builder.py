@@ -162,7 +162,7 @@ VALUES = {
 
 @pytest.mark.parametrize("form", ["map", "JSON", "spaced JSON", "ASCII JSON"])
 def test_headers_are_written_byte_for_byte(form):
-    """In whichever form they are given."""
+    """In whatever form they are given."""
     given = {
         "map": list(VALUES.items()),
         "JSON": "{" + ",".join(MEMBERS.values()) + "}",
@@ -367,7 +367,7 @@ def test_columns_become_headers_and_columns(given, options, full):
 
 
 def test_a_reply_address_that_cannot_be_read_is_refused():
-    """Where the row was received it stays as it is: a message of somebody else is not stopped by it."""
+    """Where the row was received it stays as it is: it does not stop the message of another sender."""
     row = {"Body": b"x", "MessageId": "m", "ReplyToAddress": "@nowhere"}
     assert refusal({**row, "ReplyToAddress": "Sales"}, row) == (
         "The ReplyToAddress of a row cannot be read: The queue address '@nowhere' has no table name; write "
@@ -440,7 +440,7 @@ DOTNET = (
     '{"custom-é\\/\\ud834\\udd1e":"v\\"\\\\ \\n\\/é\\ud834\\udd1e","NServiceBus.MessageId":"6e80c4ef",'
     '"NServiceBus.ReplyToAddress":"\\"public\\".\\"Interop.Recorder\\""}'
 )
-#: Headers of somebody else who writes JSON in a way of his own.
+#: Headers of another sender, which writes JSON in a way of its own.
 SPACED = '{ "NServiceBus.MessageId" : "\\u0068/b" ,\n"a":"1", "a" : "2"}'
 HOPS = {
     "NServiceBus.SqlServer.ForwardDestination": '"public"."orders"',

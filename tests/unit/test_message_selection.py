@@ -1,4 +1,4 @@
-"""Which messages somebody means who names types, ids and headers."""
+"""Which messages a user selects by types, ids and headers."""
 
 import json
 

@@ -27,7 +27,7 @@ def table(catalog, foreign):
 
 def test_a_key_is_for_good():
     """Another one for the same message would send it again:
-    whoever changes the form must know the former one too.
+    code with a new form must know the former one too.
     """
     assert of(PLAIN, "Order 42", "a\0b") == [
         f"{PLAIN}>4qblcojrfl",
@@ -71,7 +71,7 @@ def test_a_key_says_what_the_id_is_as_far_as_it_can():
 
 
 def test_keys_come_in_the_order_of_their_ids():
-    """Whichever form they have."""
+    """Whatever form they have."""
     ids = [PLAIN, "Order", "a-1", "b", "", "c"]
     assert of(*ids) == [key for each in ids for key in of(each)]
     assert of() == []

@@ -1,5 +1,5 @@
-"""``SQLQUEUE_LOG`` speaks for whoever receives and sends,
-and leaves the logging alone that somebody has configured.
+"""``SQLQUEUE_LOG`` makes a process that receives or sends write its log,
+and changes no logging that is configured already.
 """
 
 import subprocess

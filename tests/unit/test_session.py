@@ -89,7 +89,7 @@ class Builder:
 
 @pytest.fixture
 def builder(monkeypatch, tmp_path):
-    """In a process where no Spark runs, and nobody has configured one."""
+    """In a process where no Spark runs, and none is configured."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for each in VARIABLES:
         monkeypatch.setenv(each, "")  # so that it is as before at the end, also where it was not there

@@ -1,4 +1,4 @@
-"""The sink without Spark: what it remembers of its batches, and what it tells whoever seals a stage."""
+"""The sink without Spark: what it remembers of its batches, and what it tells the code that seals a stage."""
 
 from dataclasses import asdict, replace
 from types import SimpleNamespace

@@ -193,8 +193,8 @@ def test_a_slice_that_is_interrupted_too_long_fails(read, monkeypatch):
 
 
 def test_a_slice_that_waits_for_a_lock_is_not_tried_again(read):
-    """Whoever waits for the claim then gets it."""
-    table = Failing(LockTimeout("somebody wants to change the table"))
+    """The session that waits for the claim then gets it."""
+    table = Failing(LockTimeout("another session wants to change the table"))
     part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 20_000)]))
     with pytest.raises(
         LockTimeout, match=r"^A slice of orders could not be read within 5 s, so its task fails: "

@@ -189,7 +189,7 @@ def test_none_is_claimed_ahead_among_rows_of_others(versions, others, ahead, cla
     "versions,asked,expected", [(False, 10, 2), (True, 10, 10), (False, 1, 1), (False, HIGHEST, 256)]
 )
 def test_a_batch_that_others_step_over_is_small(versions, asked, expected, claiming, library, tmp_path):
-    """Unless somebody has asked for everything."""
+    """Unless the caller has asked for everything."""
     recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
     with connect(Target(url=recorder.url)) as connection:
         table = replace(QUEUE, row_versions=versions)

@@ -103,7 +103,7 @@ def test_a_database_that_is_not_ready_is_told_as_that(monkeypatch, sqlstate, tex
 
 
 def test_the_first_connection_waits_for_a_database_to_resume(monkeypatch):
-    """Nobody else waits for it: who has never reached a database takes its errors for those
+    """Its caller does not wait: a caller that has never reached the database takes an error for one
     of the configuration.
     """
     answers = [pyodbc.Error("HY000", f"[HY000] {RESUMING} (SQLDriverConnect)")] * 3

@@ -15,7 +15,7 @@ from sqlqueue_spark.pipeline.running import program
 SECRET = "hunter2"
 SHOP, BILLING = (
     f"postgresql://me:{SECRET}@127.0.0.1:1/{name}" for name in ("shop", "billing")
-)  # nobody is there
+)  # no server is there
 
 
 @pytest.fixture

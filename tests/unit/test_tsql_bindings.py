@@ -260,7 +260,7 @@ AWAITING = {"lock", "stage_hold"}
     ["claim", "look", "delete", "delete_range", "insert", "outbox_add", "outbox_add_new", *sorted(AWAITING)],
 )
 def test_a_lock_timeout_means_held_rows_only_where_rows_are_awaited(name, recorded):
-    """Elsewhere somebody has locked the whole table for a while, and the same call may succeed later."""
+    """Elsewhere a session has locked the whole table for a while, and the same call may succeed later."""
     action, answers, _ = CALLS[name]
     refused = Answer(part_of(name), rows=[LOCKED])
     with pytest.raises(TryAgain) as caught:

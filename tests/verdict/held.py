@@ -1,4 +1,4 @@
-"""Which locks each step of the protocol holds: a pipeline is driven to each of them, and somebody else looks.
+"""Which locks each step of the protocol holds: a pipeline is driven to each of them, and a session looks.
 
 What is expected stands beside the step, as a value, and for SQL Server with the words of
 docs/sqlserver-locking.md.

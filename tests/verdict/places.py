@@ -14,7 +14,7 @@ from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.engines import Engine, QueueTable
 
-#: How long a session waits for a lock. Whoever waits so long is said to wait.
+#: How long a session waits for a lock. A session that has waited this long is said to wait.
 LOCK_TIMEOUT_MS = 100
 Rows = list[tuple[Any, ...]]
 
@@ -109,7 +109,7 @@ class Place(ABC):
         return self._sessions.enter_context(self.connect())
 
     def queue(self, rows: int = 3, *, size: int = 64) -> Any:
-        """A new queue table with so many rows, numbered from 1; its name, quoted, is ``table``."""
+        """A new queue table with this number of rows, numbered from 1; its name, quoted, is ``table``."""
         queue = self.new_queue(f"q{next(self._numbers)}")
         if rows:
             queue.insert(rows, size=size)

@@ -12,7 +12,7 @@ from tests.verdict.held import ROWS, Expected, Locks
 from tests.verdict.places import Place
 from tests.verdict.probes import Verdict
 
-#: The shared lock by which a stream announces itself stops nobody, and is left out.
+#: The shared lock by which a stream announces itself stops no session, and is left out.
 _LOCKS = """
 SELECT CASE l.locktype WHEN 'relation' THEN c.relname ELSE l.locktype END, l.mode
 FROM pg_locks AS l

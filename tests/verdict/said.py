@@ -32,7 +32,7 @@ ENDPOINT = "Verdict"
 STAGE = "Verdict.Outgoing"
 DELAYED = "Verdict.Delayed"
 QUEUE, DESTINATION = "orders", "billing"
-#: Named by nobody and changed by nobody: what the catalogue says, how a session is set up,
+#: These go by no rows of a queue, an outbox or a stage: what the catalogue says, how a session is set up,
 #: and what makes or alters tables.
 CATALOGUE = frozenset({
     *("columns", "database", "database_identity", "holders", "identity", "index_names", "indexes"),

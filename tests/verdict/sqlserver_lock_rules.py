@@ -1,7 +1,7 @@
 """What docs/sqlserver-locking.md says of locks, as experiments with two sessions.
 
-An experiment has the id that the documentation names. It shows what this server does; nobody had a server
-when it was written, so an experiment that breaks off may itself be wrong.
+An experiment has the id that the documentation names. It shows what this server does. All were written
+without a server, so an experiment that breaks off may itself be wrong.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _CLAIMING = "WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"
 _UPDATING = "WITH (UPDLOCK, ROWLOCK, FORCESEEK)"
 #: The hints of ``read``.
 _READING = "WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)"
-#: So many rows of 64 bytes, with their headers five or so a page, take more locks than any threshold.
+#: This number of rows of 64 bytes, with their headers five or so a page, takes more locks than any threshold.
 _MANY = 7_000
 #: As many as a statement of the package takes at most.
 _PORTION = 2_400
@@ -368,7 +368,7 @@ def _off_row(place: SqlServerPlace) -> Facts:
 
 @probe(
     "truncate-waits-for-writers",
-    "TRUNCATE waits for whoever has a lock on the table, like a task that is just staging.",
+    "TRUNCATE waits for each session that has a lock on the table, like a task that is just staging.",
     {"waits": True, "waits after the commit": False},
 )
 def _truncate(place: SqlServerPlace) -> Facts:

@@ -1,7 +1,7 @@
 """What docs/sqlserver-locking.md says of statements, errors and settings, as experiments.
 
-An experiment has the id that the documentation names. It shows what this server does; nobody had a server
-when it was written, so an experiment that breaks off may itself be wrong.
+An experiment has the id that the documentation names. It shows what this server does. All were written
+without a server, so an experiment that breaks off may itself be wrong.
 """
 
 from tests.support.sqlserver import connected

@@ -75,7 +75,7 @@ class Imagined(SqlServerPlace):
 
 @pytest.fixture
 def alone(monkeypatch):
-    """Nobody connects."""
+    """No connection is made."""
 
     @contextlib.contextmanager
     def connected(*_, **__):

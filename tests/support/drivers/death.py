@@ -42,7 +42,7 @@ def orders(steps: Path, step: str, nth: int, who: Who = "everything") -> dict[st
 
 
 def each(steps: Path, *deaths: tuple[str, int, Who]) -> dict[str, str]:
-    """The environment of a program in which somebody dies at each of these steps."""
+    """The environment of a program in which processes die at each of these steps."""
     return _orders(steps, deaths)
 
 
@@ -53,7 +53,7 @@ def worker_deaths(steps: Path, *where: Where) -> dict[str, str]:
 
 def together(steps: Path, *where: Where) -> dict[str, str]:
     """The environment of a program that dies when it has reached all of these steps;
-    whoever reaches one waits there.
+    a process that reaches one waits there.
     """
     return _orders(steps, [(*each, _TOGETHER) for each in where])
 
@@ -167,7 +167,7 @@ def _kill_driver() -> NoReturn:
 
 def _kill_this_process() -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("nobody survives SIGKILL")
+    raise AssertionError("no process survives SIGKILL")
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -34,7 +34,7 @@ def main(url: str, folder: Path) -> None:
     spark = start_spark(folder, master="local[4,4]")  # a task is tried four times
     spark.conf.set(
         "spark.sql.streaming.minBatchesToRetain", "1000000"
-    )  # whoever looks later wants to see all batches
+    )  # the proof looks later at all batches
     starts: dict[str, Callable[[], StreamingQuery]] = {
         **{name: partial(drain, spark, url, folder / name) for name in DRAINING},
         **{name: partial(forward, spark, url, folder / name, name) for name in FORWARDING},

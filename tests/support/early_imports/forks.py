@@ -2,7 +2,7 @@
 else each takes a third of a second for it.
 
 Spark starts Python. That process stands in for a fork: it hands its streams, environment and arguments to the
-server, waits until the fork ends, and ends likewise; whoever ends it, ends the fork. The first that finds no
+server, waits until the fork ends, and ends likewise; its own end is the fork's end. The first that finds no
 server starts one, in its own session, so that the server dies with a program whose whole session is killed.
 It ends when no fork is left.
 
@@ -121,7 +121,7 @@ def _end_with(code: bytes) -> NoReturn:
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
-    """So many bytes; none if the other process has ended before."""
+    """``size`` bytes; none if the other process has ended before."""
     read = b""
     with suppress(ConnectionResetError):  # it had not read all of ours
         while part := connection.recv(size - len(read)):
@@ -212,7 +212,7 @@ def _import() -> None:
     gc.freeze()
     gc.enable()
     if len(list(Path("/proc/self/task").iterdir())) > 1:
-        sys.exit(f"The modules {', '.join(_MODULES)} have started threads, so nobody may fork this process.")
+        sys.exit(f"The modules {', '.join(_MODULES)} have started threads, so this process must not fork.")
 
 
 def _run(order: Order) -> None:
@@ -228,7 +228,7 @@ def _run(order: Order) -> None:
 
 def main() -> None:
     """Serve, unless another server is there."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # whoever has started it blocks it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # its parent blocks it
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(_address())

@@ -14,9 +14,9 @@ In a process of its own, for benchmarks and soaks::
     print(neighbour.counts().handled, neighbour.counts().by_second)
 
 ========================  ====================================================================================
-looks                     at the first and the last free row; so many receives it starts, at most
-                          ``concurrency`` at a time. A receive that finds nothing ends the rest of them. After
-                          a look that finds nothing it rests a second
+looks                     at the first and the last free row. It starts a receive for each RowVersion from the
+                          one to the other, at most ``concurrency`` at a time. A receive that finds nothing
+                          ends the rest of them. After a look that finds nothing it rests a second
 takes                     one row a transaction, in the order of RowVersion, stepping over what others hold;
                           the row is held until it is handled
 drops                     what has expired

@@ -10,16 +10,16 @@ _SHORTEST = 1.0  # seconds
 class Pauses:
     """From a second on, each pause is twice the one before it, up to a minute; what was moved begins anew.
 
-    It never sleeps longer than until the next message is due that it knows of. So what somebody else puts
-    there while it idles waits as long as that pause lasts: seen were 1 s after 1 s of quiet, 10 s after 20 s,
-    32 s after 90 s.
+    It never sleeps longer than until the next message is due that it knows of. So what another sender
+    puts there while it idles waits as long as that pause lasts: seen were 1 s after 1 s of quiet, 10 s after
+    20 s, 32 s after 90 s.
     """
 
     longest: timedelta = timedelta(minutes=1)
     _present: float = _SHORTEST
 
     def after(self, moved: int, next_due: float | None) -> float:
-        """How many seconds to rest after a look that has moved so many.
+        """How many seconds to rest after a look that has moved this number of messages.
 
         :param next_due: in how many seconds the next one is due that is there.
         """

@@ -212,7 +212,7 @@ class Neighbour:
                     if not self._connected(name, work, counts):
                         counts.lost += 1
                         self._rest()
-            except Exception as error:  # noqa: BLE001 -- whoever stops it is to be told
+            except Exception as error:  # noqa: BLE001 -- its caller is told at the end
                 self.troubles.append(f"{name}: {type(error).__name__}: {error}")
 
         thread = threading.Thread(target=live, name=name, daemon=True)

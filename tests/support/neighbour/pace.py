@@ -1,6 +1,6 @@
 """How fast neighbours are on this machine: ``python -m tests.support.neighbour.pace``.
 
-Each line is a new table with 0.7 KB messages, of which somebody holds the first so many for as
+Each line is a new table with 0.7 KB messages. Another session holds the first of them for as
 long as is measured.
 """
 

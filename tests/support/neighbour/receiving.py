@@ -123,7 +123,7 @@ class Receiver:
         except self._wire.lost:
             raise
         except Exception:  # noqa: BLE001 -- as an endpoint does, which tries again and then moves the message to error
-            # Before the row is free, because whoever takes it next goes by it.
+            # Before the row is free, because the receiver that takes it next goes by it.
             self._failures[message.message_id] += 1
             self._wire.rollback()
             self._counts.failures += 1
@@ -184,7 +184,7 @@ class Pump:
         self.stands_still = False
 
     def allow(self, starts: int) -> None:
-        """Let so many receives begin; returns when they have, or when one of them found nothing."""
+        """Let this number of receives begin; returns when they have, or when one of them found nothing."""
         with self._changed:
             self._starts = 1 if self.stands_still else starts
             self._changed.notify_all()
