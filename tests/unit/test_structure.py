@@ -33,6 +33,15 @@ HABIT_WORDS: dict[str, int] = {
     "benchmarks": 1,  # the user of a url that leads nowhere
     "notebooks": 1,  # likewise
     "sqlqueue_spark/embedded": 1,  # a server of an earlier version has this line in its pg_hba.conf
+    "tests/command_line": 4,  # names of headers, types and files
+    "tests/conformance": 4,  # names of types, and a login
+    "tests/faults": 1,  # the application name of the tests' other sessions
+    "tests/harness": 1,  # what the proof of a soak says
+    "tests/machine": 13,  # names of steps, what the proof of a soak says, and sentences still to be rewritten
+    "tests/streaming": 3,  # names of endpoints, and a login
+    "tests/support": 6,  # the system's user, and the application name of other sessions
+    "tests/unit": 13,  # the system's user, a login, names of files, and the pattern below
+    "tests/verdict": 2,  # rules as docs/verdicts has them
 }
 
 #: "There is no such queue" is plain.
@@ -64,9 +73,9 @@ def rooms() -> list[str]:
 
 
 def place(file: Path) -> str:
-    """Where a text is counted: its room of the package, or its folder outside."""
+    """Where a text is counted: its room of the package, its folder of the tests, or its folder outside."""
     path = file.relative_to(ROOT)
-    if path.parts[0] == "sqlqueue_spark":
+    if path.parts[0] in {"sqlqueue_spark", "tests"}:
         return "/".join(path.parts[:2])
     return str(path.parent) if file.suffix == ".md" else path.parts[0]
 
@@ -83,6 +92,11 @@ def programs() -> list[Path]:
         *(file for each in BESIDE for file in code(ROOT / each)),
         ROOT / "pyspark_sqlqueue.py",
     ]
+
+
+def suites() -> list[Path]:
+    folder = ROOT / "tests"
+    return [*code(folder), *sorted(folder.rglob("*.md"))]
 
 
 def long_lines() -> Counter[str]:
@@ -103,7 +117,7 @@ def too_long(line: str) -> bool:
 
 def habit_words() -> Counter[str]:
     found: Counter[str] = Counter()
-    for file in [*programs(), *pages()]:
+    for file in [*programs(), *pages(), *suites()]:
         found[place(file)] += len(WORDS.findall(text(file)))
     return +found
 
