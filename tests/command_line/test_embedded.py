@@ -189,7 +189,7 @@ def refused(url, complaint):
         psycopg.connect(url)
 
 
-def test_nobody_gets_in_without_a_password(directory):
+def test_no_login_gets_in_without_a_password(directory):
     """No other role and no other database is a way in, and there is no local socket."""
     with EmbeddedServer(directory) as server:
         with psycopg.connect(server.url(), autocommit=True) as connection:
@@ -277,7 +277,7 @@ def test_a_server_is_left_running_once_all_is_well(directory):
 
 
 @as_root
-def test_what_somebody_else_has_put_into_the_folder_is_not_run(directory):
+def test_what_another_user_has_put_into_the_folder_is_not_run(directory):
     directory.mkdir()
     (directory / "PG_VERSION").write_text("18")
     os.chown(directory, STRANGER, STRANGER)

@@ -64,7 +64,7 @@ def test_filters_choose_messages(engine, queue):
     assert (nothing.stdout, nothing.exit_code) == ("orders has no such message\n", 0)
 
 
-def test_a_filter_looks_at_so_many_rows(engine, queue):
+def test_a_filter_looks_at_a_number_of_rows(engine, queue):
     """And says where to go on."""
     fill(queue)
     looked = "looked at 12 rows of orders, of which 2 fit; to go on behind them: --after 12\n"
@@ -210,7 +210,7 @@ def test_help_of_the_program_that_cannot_be_written_is_one_sentence():
 
 
 @pytest.mark.parametrize("colour", ["", "1"])
-def test_colours_are_left_out_where_nobody_wants_them(monkeypatch, colour):
+def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch, colour):
     """Even on a terminal (https://no-color.org)."""
     monkeypatch.setattr("click._compat.isatty", lambda _: True)
     result = CliRunner(env={"NO_COLOR": colour}).invoke(main, ["doctor"], color=True)

@@ -259,7 +259,7 @@ def test_a_time_that_json_cannot_tell(postgresql, both, tmp_path, expires, exit_
     assert ("it has expired, at a time that the line does not tell" in result.stderr) is bool(exit_code)
 
 
-def test_a_column_takes_only_so_many_characters(sqlserver):
+def test_a_column_takes_a_number_of_characters_only(sqlserver):
     sqlserver.create_queue()
     refused = run(sqlserver, "send", "orders", "--from", "-", input=line(correlationId="c" * 256))
     assert "correlationId has 256 characters, and its column takes 255. Nothing was sent.\n" in refused.stderr

@@ -270,7 +270,7 @@ def test_a_message_that_cannot_be_passed_on_is_not_acknowledged(engine, tables):
 
 
 @pytest.mark.parametrize("error_queue", ["error", None])
-def test_where_nobody_can_be_told_the_headers_go_on(engine, tables, error_queue):
+def test_where_no_sender_can_be_told_the_headers_go_on(engine, tables, error_queue):
     """The endpoint that handles the message may tell."""
     send(options(engine, errorQueue=error_queue), passed_on(engine, 1, to="nowhere"))
     (row,) = tables["billing"].rows()

@@ -33,7 +33,7 @@ def test_an_empty_queue_is_purged_at_once(engine, queue):
     assert queue_tables.purge(options(engine), "orders") == 0
 
 
-def test_rows_that_others_hold_stay_and_nobody_waits(engine, queue):
+def test_rows_that_others_hold_stay_and_no_session_waits(engine, queue):
     queue.insert(5_000)
     held = [1, 2, 3, 2_500, 4_000, 4_001, 5_000]
     with queue.locked(*held):
@@ -53,14 +53,14 @@ def test_only_expired_rows_go_when_asked(engine, queue):
     assert (told, [row.id.int & 0xFFFFFF for row in queue.rows()]) == (expected[engine.name], kept)
 
 
-def test_held_expired_rows_stay_and_nobody_waits(engine, queue):
+def test_held_expired_rows_stay_and_no_session_waits(engine, queue):
     queue.insert(100, expires=PAST)
     with queue.locked(1, 50, 100):
         assert queue_tables.purge(options(engine), "orders", expired=True) == 97
         assert queue.row_versions() == [1, 50, 100]
 
 
-def test_rows_being_sent_stay_and_nobody_waits(engine, queue):
+def test_rows_being_sent_stay_and_no_session_waits(engine, queue):
     queue.insert(10)
     with queue.session() as sender:
         sender.insert(5, start=100)

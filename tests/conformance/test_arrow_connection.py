@@ -45,7 +45,7 @@ def test_an_error_in_the_middle_of_a_stream_is_the_servers(connection):
         assert rows.read_all().to_pylist() == [{"one": 1}]
 
 
-def test_a_connection_is_closed_though_somebody_still_reads(connection):
+def test_a_connection_is_closed_though_a_reader_still_reads(connection):
     """As a task that is given up in the middle of a slice does."""
 
     def numbers():

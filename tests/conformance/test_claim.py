@@ -115,7 +115,7 @@ def test_uncommitted_rows_are_stepped_over(engine, queue):
         assert stream.batches() == [[4, 5, 6], [1, 2, 3]]
 
 
-def test_a_claim_of_everything_stops_nobody_else(engine, queue):
+def test_a_claim_of_everything_stops_no_other_session(engine, queue):
     """Others send, and receive what was sent since."""
     queue.insert(10_000)
     with streaming(engine, queue) as stream:

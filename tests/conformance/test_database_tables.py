@@ -150,7 +150,7 @@ def test_a_table_without_the_right_is_told_and_the_others_are_looked_at(postgres
     ]
 
 
-def test_nobody_is_waited_for_long(postgresql):
+def test_no_session_is_waited_for_long(postgresql):
     queue = postgresql.create_queue()
     postgresql.create_queue("zeta").insert(2)
     with queue.session() as session:

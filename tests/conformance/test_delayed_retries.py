@@ -180,7 +180,7 @@ def test_a_message_without_an_id_keeps_that_of_its_first_row(engine, given, orde
     assert row.headers["NServiceBus.MessageId"] == str(row_id(1))
 
 
-def test_what_nobody_can_read_is_not_tried_again(given, error, waiting):
+def test_what_cannot_be_read_is_not_tried_again(given, error, waiting):
     settle(given, outcome(1, fails=LATER, Headers="no JSON"))
     assert (waiting.count(), [failed["sqlqueue.RawHeaders"] for failed in failed_in(error)]) == (
         0,
@@ -256,7 +256,7 @@ def test_retries_of_odd_headers_begin_at_one(given, waiting):
 @pytest.mark.parametrize(
     "after, waits", [(timedelta(days=36_524), 1), (timedelta(days=3_000_000), 0), (timedelta(days=-9_000), 1)]
 )
-def test_a_retry_that_nobody_would_see_goes_to_the_error_queue_at_once(given, error, waiting, after, waits):
+def test_a_retry_that_no_mover_would_see_goes_to_the_error_queue_at_once(given, error, waiting, after, waits):
     """And one that is late already is due now."""
     settle(given, outcome(1, fails=failure(RetryAfter=after)))
     assert (waiting.count(), error.count()) == (waits, 1 - waits)

@@ -351,7 +351,7 @@ def test_a_retried_task_takes_what_the_first_try_left(engine, queue):
         assert [message["RowVersion"] for message in stream.read([part])] == list(range(401, 1001))
 
 
-def test_a_batch_that_nobody_took_comes_in_the_next(engine, queue, caplog):
+def test_a_batch_that_was_not_taken_comes_in_the_next(engine, queue, caplog):
     """Whole, after a crash."""
     queue.insert(10)
     with taking(engine, queue) as stream:

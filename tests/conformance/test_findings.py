@@ -321,7 +321,7 @@ def test_missing_rights_are_found_and_cured(postgresql, guarded_url, role, other
     assert found.message.startswith("The user 'guarded' may not ")
 
 
-def test_a_right_counts_whichever_way_it_was_given(postgresql, guarded_url):
+def test_a_right_counts_however_it_was_given(postgresql, guarded_url):
     """To all, to columns, or by an identity."""
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} ALTER COLUMN seq DROP DEFAULT")
@@ -399,7 +399,7 @@ def test_settings_on_sql_server_are_no_findings(sqlserver):
     assert (again["Headers"], again["lock escalation"]) == (("nvarchar", ""), ("TABLE", ""))
 
 
-def test_looking_waits_for_nobody(postgresql):
+def test_looking_waits_for_no_lock(postgresql):
     queue = postgresql.create_queue()
     queue.insert(10)
     with queue.locked(*range(1, 11)), psycopg.connect(postgresql.url) as other:

@@ -19,7 +19,7 @@ def sizes(stream):
     return [len(batch) for batch in stream.batches()]
 
 
-def test_a_batch_holds_at_most_so_many_rows(engine, queue):
+def test_a_batch_holds_a_number_of_rows_at_most(engine, queue):
     queue.insert(25)
     with streaming(engine, queue, maxMessagesPerTrigger="10") as stream:
         stream.drain()
@@ -36,7 +36,7 @@ def test_expired_rows_count_as_rows_of_a_batch(engine, queue):
 
 
 @each_mode
-def test_a_batch_holds_at_most_so_many_bytes(engine, queue, mode):
+def test_a_batch_holds_a_number_of_bytes_at_most(engine, queue, mode):
     """Of headers and bodies."""
     queue.insert(10, size=1000)
     limit = str(3 * (engine.bytes_of(headers(0)) + 1000))

@@ -100,7 +100,7 @@ def test_headers_that_are_the_json_null_are_found_and_cured(postgresql, orders, 
     assert [(row.headers, row.body) for row in orders.rows()] == [('"null"', b"x"), ("{}", b"y")]
 
 
-def test_the_look_at_the_head_waits_for_nobody_and_reads_no_more(postgresql, orders, named):
+def test_the_look_at_the_head_waits_for_no_lock_and_reads_no_more(postgresql, orders, named):
     """Another session holds the row, as an endpoint that is just failing at it does;
     a row far behind stops no receiver yet.
     """
@@ -234,7 +234,7 @@ def test_a_subscription_that_no_event_can_reach_is_found_and_cured(postgresql, o
     assert addresses(postgresql, '"SubscriptionRouting"') == ['"public"."orders"']
 
 
-def test_a_table_of_subscriptions_that_nobody_may_read_is_left_alone(
+def test_a_table_of_subscriptions_that_may_not_be_read_is_left_alone(
     postgresql, orders, subscribe, guarded_url
 ):
     subscribe('"SubscriptionRouting"', ("Interop.B", "B", "Shop.Placed"))

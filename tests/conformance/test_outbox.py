@@ -239,7 +239,7 @@ def test_two_cleaners_do_not_wait_for_each_other(engine, rows):
 
 
 @pytest.mark.needs("deletes_through_cte")
-def test_senders_go_on_while_somebody_cleans(engine, rows):
+def test_senders_go_on_while_another_cleans(engine, rows):
     with opened(engine) as (connection, outbox), opened(engine, lockTimeout="200ms") as (other, sender):
         with connection.transaction():
             outbox.add(f"order {number}" for number in range(2_400))

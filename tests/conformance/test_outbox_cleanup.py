@@ -71,7 +71,7 @@ def test_how_often_and_how_much_are_options(engine, rows):
 
 
 @pytest.mark.parametrize("never", NEVER, ids=["disabled", "no outbox"])
-def test_it_leaves_everything_where_nobody_wants_it(engine, rows, never):
+def test_it_leaves_everything_where_it_is_not_wanted(engine, rows, never):
     given = options(engine, **never)
     cleaned(OutboxCleaner(given), Target.of(given))
     assert rows.ids() == {"old", "young"}

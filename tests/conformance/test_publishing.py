@@ -317,7 +317,7 @@ def test_without_an_error_queue_it_ends_the_batch_and_nothing_is_lost(engine, ro
     assert sent(given, batch(range(3), EventType=PLACED)) == Sent(sent=3)
 
 
-def test_an_address_that_nobody_can_read_fails_its_copies_alone(engine, routing, billing, error):
+def test_an_address_that_cannot_be_read_fails_its_copies_alone(engine, routing, billing, error):
     routing.add(billing, PLACED)
     routing.add("orders@[open", PLACED)
     given = publishing(engine, errorQueue="error")

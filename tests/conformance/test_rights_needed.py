@@ -30,7 +30,7 @@ def refusal(act):
 SCRIPT = "sqlqueue script --engine postgresql --grants 'guarded' --role installer"
 
 
-def test_whoever_creates_a_queue_is_told_an_installers_rights(postgresql, limited):
+def test_a_login_that_creates_a_queue_is_told_an_installers_rights(postgresql, limited):
     needed = refusal(lambda: queue_tables.create(limited, ["x'y"]))
     assert needed == (
         'a login that creates the queue x\'y@[public] needs USAGE ON SCHEMA "public", CREATE ON SCHEMA '
@@ -45,7 +45,7 @@ def test_whoever_creates_a_queue_is_told_an_installers_rights(postgresql, limite
     assert [made.new for made in queue_tables.create(limited, ["x'y"])] == [True]
 
 
-def test_whoever_creates_a_stage_is_told_an_installers_rights(postgresql, limited):
+def test_a_login_that_creates_a_stage_is_told_an_installers_rights(postgresql, limited):
     postgresql.create_queue()
     needed = refusal(lambda: queue_tables.create(limited, ["orders"], stream="Orders"))
     assert needed.startswith(
@@ -53,7 +53,7 @@ def test_whoever_creates_a_stage_is_told_an_installers_rights(postgresql, limite
     )
 
 
-def test_whoever_creates_an_outbox_is_told_an_installers_rights(limited):
+def test_a_login_that_creates_an_outbox_is_told_an_installers_rights(limited):
     needed = refusal(lambda: outbox_tables.create(limited, "Sales"))
     assert needed == (
         'a login that creates the outbox table "public"."Sales_OutboxData" needs USAGE ON SCHEMA "public", '
@@ -63,7 +63,7 @@ def test_whoever_creates_an_outbox_is_told_an_installers_rights(limited):
 
 
 @pytest.mark.parametrize("act", ["report", "cleanup", "send"])
-def test_whoever_uses_an_outbox_is_told_its_rights(postgresql, guarded_url, act):
+def test_a_login_that_uses_an_outbox_is_told_its_rights(postgresql, guarded_url, act):
     options = ConnectionOptions(url=guarded_url)
     outbox_tables.create(ConnectionOptions(url=postgresql.url), "Sales")
     postgresql.create_queue()

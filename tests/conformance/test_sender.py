@@ -775,7 +775,7 @@ def test_a_database_that_comes_back_soon_is_waited_for(server, postgresql, chunk
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_cleaning_blocks_nobody_and_doubles_nothing(engine, queue, sent, outbox, chunks_of_50):
+def test_cleaning_blocks_no_sender_and_doubles_nothing(engine, queue, sent, outbox, chunks_of_50):
     """Four senders with a short patience, one half of their messages shared,
     and a cleanup that never rests.
     """

@@ -95,7 +95,7 @@ def test_a_message_without_a_body_fails_with_an_empty_one(engine, queues):
 
 
 @pytest.mark.parametrize("text", ["no JSON", "{", '{"a":1,}', '{"a":"b"} x', r'{"a":"\udfff"}'])
-def test_what_nobody_can_read_is_taken(engine, queues, text):
+def test_what_cannot_be_read_is_taken(engine, queues, text):
     settle(options(engine), outcome(1, Headers=text))
     _, read = told(queues["error"])
     assert (read[RAW], read[MESSAGE_ID]) == (text, str(row_id(1)))

@@ -147,7 +147,7 @@ def test_a_batch_that_others_took_is_settled_empty(engine, queue, billing):
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(5, 10)), 0, 0)
 
 
-def test_a_lost_seal_without_rows_left_stops_nobody(engine, queue, billing, caplog):
+def test_a_lost_seal_without_rows_left_stops_no_stream(engine, queue, billing, caplog):
     """The receivers that took its rows have processed them."""
     queue.insert(5)
     opened = []

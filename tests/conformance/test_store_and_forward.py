@@ -461,7 +461,7 @@ def test_an_event_goes_to_all_that_have_subscribed_in_the_other_database(
     assert {row.headers for row in billing.rows()} == {messages.headers(n) for n in (0, 1, 3)}
 
 
-def test_an_event_waits_while_nobody_can_tell_who_wants_it(job, engine, outgoing, other, billing, gate):
+def test_an_event_waits_while_its_subscribers_are_not_known(job, engine, outgoing, other, billing, gate):
     SubscriptionRows(other).create().add(at_home(other, "billing"), "Shop.OrderPlaced", endpoint="billing")
     gate.shut()
     store(outgoing, [0, 1], None, **{EVENT: EVENT_TYPE})

@@ -314,7 +314,7 @@ def test_a_login_that_was_never_taken_is_no_database_that_is_down(engine, guarde
     ]
 
 
-def test_a_batch_that_waits_for_a_database_ends_when_somebody_asks(engine, gate):
+def test_a_batch_that_waits_for_a_database_ends_when_it_is_asked_to(engine, gate):
     given = SinkOptions.parse({"url": engine.url, "endpoint": "Copies", "endpoint.far.url": gate.url})
     gate.shut()
     assert database_came_back(Places(given, given), 7, stopped=lambda: True) is False

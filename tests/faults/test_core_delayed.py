@@ -254,7 +254,7 @@ def test_rows_of_a_mover_that_hangs_are_left_to_it(engine, tables):
     assert places(tables) == DELIVERED
 
 
-def test_an_error_queue_that_somebody_holds_keeps_only_what_has_failed_waiting(postgresql, tables):
+def test_an_error_queue_that_another_session_holds_keeps_only_what_has_failed_waiting(postgresql, tables):
     with psycopg.connect(postgresql.url) as session:
         session.execute("LOCK TABLE error IN ACCESS EXCLUSIVE MODE")
         assert move(postgresql, "Sales") == (MANY - 1, 0)
@@ -325,7 +325,7 @@ def test_an_address_that_no_table_can_have_fails_its_message_alone(engine, table
     assert {ingestion(row.headers) for row in error.rows()} == {Ingestion(Verdict.TAKEN)}
 
 
-def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(postgresql, tables):
+def test_a_destination_that_another_session_holds_keeps_only_its_own_messages_waiting(postgresql, tables):
     engine = postgresql
     other = engine.create_queue("billing")
     given = SinkOptions.parse({"url": engine.url, "outbox": "none", "endpoint": "Sales", "queue": "billing"})
@@ -412,7 +412,7 @@ def test_a_row_whose_id_is_there_already_gets_another_one(postgresql, tables, po
     assert places(tables) == DELIVERED
 
 
-def test_messages_go_in_the_order_in_which_they_are_due_whichever_way(engine, tables, portions):
+def test_messages_go_in_the_order_in_which_they_are_due_either_way(engine, tables, portions):
     waiting, queue, _ = tables
     for number in range(40):
         to = json.dumps(full(engine, "orders" if number % 5 else "gone"))

@@ -113,7 +113,7 @@ def test_a_done_file_from_before_the_plan_settles_nothing(engine, queue, tmp_pat
         eventually(lambda: free(queue) == 10)
 
 
-def test_a_stop_gives_back_what_nobody_has_logged(engine, queue, tmp_path):
+def test_a_stop_gives_back_what_is_not_logged(engine, queue, tmp_path):
     queue.insert(10)
     with streaming(engine, queue, doneFile=str(tmp_path / "done")) as stream:
         assert stream.construct()

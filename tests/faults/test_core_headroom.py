@@ -430,7 +430,7 @@ def test_a_headroom_whose_rows_are_all_gone_grows(postgresql, queue, clock):
         assert (batch_after(clock, 1, stream), left(stream)) == ((711, 810), 400)
 
 
-def test_a_headroom_whose_rows_have_all_expired_is_cleared_when_nobody_takes_them(postgresql, queue, clock):
+def test_a_headroom_of_expired_rows_is_cleared_when_no_receiver_takes_them(postgresql, queue, clock):
     """They are dropped, as everybody drops them, and the neighbours are seen anew."""
     queue.insert(1000)
     with timed(postgresql, queue, clock) as stream:

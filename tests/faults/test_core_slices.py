@@ -35,7 +35,7 @@ def test_a_slow_reader_does_not_run_into_the_command_timeout(engine, queue):
 
 
 @pytest.mark.tier("all")
-def test_a_worker_behind_somebody_who_alters_the_table_fails_its_task_soon(engine, queue, monkeypatch):
+def test_a_worker_behind_a_session_that_alters_the_table_fails_its_task_soon(engine, queue, monkeypatch):
     """He waits for the claim, and the claim for the worker. When the batch has failed, he has the table."""
     monkeypatch.setattr(slice_reader, "MOST_WAITING", timedelta(milliseconds=200))
     queue.insert(3)

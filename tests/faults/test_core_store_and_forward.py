@@ -232,7 +232,7 @@ def test_messages_that_begin_to_wait_while_the_driver_looks_are_put_back_at_its_
     assert places(engine, outgoing, billing) == ([0], 0, 0, 0)
 
 
-def test_messages_that_somebody_held_when_the_driver_looked_are_put_back_at_a_later_look(
+def test_messages_that_were_held_when_the_driver_looked_are_put_back_at_a_later_look(
     engine, outgoing, billing, gate
 ):
     store(outgoing, [0])

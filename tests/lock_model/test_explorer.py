@@ -109,7 +109,7 @@ def test_a_row_that_goes_before_it_is_handled_is_lost() -> None:
     assert [finding.kind for finding in report.of("lost")] == ["lost", "lost"]
 
 
-def test_a_row_that_nobody_deletes_once_it_is_handled_is_left() -> None:
+def test_a_row_that_is_not_deleted_once_it_is_handled_is_left() -> None:
     def forgetful() -> Program:
         row = yield from statements.one_row(SHAPE, (1,))
         yield Processed((row,))

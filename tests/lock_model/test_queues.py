@@ -24,7 +24,7 @@ def test_a_newcomer_waits_behind_a_waiting_sch_m() -> None:
     assert (served, queue.granted, queue.waiting) == ([1], (lock(1, "Sch-M"),), (lock(2, "IS"),))
 
 
-def test_a_newcomer_overtakes_whoever_it_passes() -> None:
+def test_a_newcomer_overtakes_each_that_it_passes() -> None:
     """As the first article on relaxed FIFO has it: IX is held, S waits, IS goes on, IX waits behind S."""
     queue = Queue((lock(0, "IX"),), (lock(1, "S"),))
     queue, reader = queue.request(lock(2, "IS"), past=False)

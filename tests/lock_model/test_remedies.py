@@ -40,7 +40,7 @@ OF_OTHERS = {
     [CLUSTERED, *(pytest.param(each, marks=pytest.mark.tier("all")) for each in SHAPES[1:3]), HEAP_EXPIRES],
     ids=str,
 )
-def test_with_all_remedies_nobody_waits_for_us_or_we_for_a_client(shape: Shape, rcsi: bool) -> None:
+def test_with_all_remedies_no_session_waits_for_us_or_we_for_a_client(shape: Shape, rcsi: bool) -> None:
     """Slices and peeks in windows; heaps claimed exactly; under RCSI deleted at the claim,
     and read as versions.
     """
@@ -83,7 +83,7 @@ def test_a_claim_is_made_exactly_only_if_all_it_looked_at_is_counted(exactly: Ex
 
 
 @pytest.mark.parametrize("patience, found", [(None, {("stream", "purge")}), (1, set())])
-def test_a_purge_that_soon_gives_up_holds_up_nobody(
+def test_a_purge_that_soon_gives_up_holds_up_no_session(
     patience: int | None, found: set[tuple[str, str]]
 ) -> None:
     """``purge_expired``. Three rows: claimed exactly, but a purge waits for an endpoint,
@@ -179,7 +179,7 @@ def test_a_worker_that_gives_up_at_last_breaks_the_circle() -> None:
 
 
 @pytest.mark.parametrize("tries, gives_up", [(1, "worker"), (3, "worker"), (9, "stream")])
-def test_whoever_has_less_patience_breaks_the_circle(tries: int, gives_up: str) -> None:
+def test_the_session_with_less_patience_breaks_the_circle(tries: int, gives_up: str) -> None:
     """The driver waits four times as long as one try of the worker. In the circle no other actor works."""
     report = explore(
         stream(CLUSTERED, Claim(workers=True, waits=4)),

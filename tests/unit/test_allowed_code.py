@@ -90,7 +90,7 @@ def refusal(act):
 
 
 @pytest.mark.parametrize("given,what,name", CODE)
-def test_code_that_nobody_has_allowed_is_refused(monkeypatch, given, what, name):
+def test_code_that_is_not_allowed_is_refused(monkeypatch, given, what, name):
     monkeypatch.setenv(VARIABLE, "something:else, /other.so")
     expected = (
         f"The {what} {name!r} is code, a file or a login of this machine, which a user who may write SQL "
@@ -175,7 +175,7 @@ def test_a_password_that_the_machine_keeps_is_given_to_no_server_that_sql_names(
     check(SourceOptions.parse({"url": "postgresql://me@h/d", "queue": "orders", "password": "mine"}), [])
 
 
-def test_a_url_that_nobody_can_read_is_refused():
+def test_a_url_that_cannot_be_read_is_refused():
     options = SourceOptions.parse({"url": "postgresql://h/d?sslkey=%zz", "queue": "orders"})
     assert refusal(lambda: check(options, [])) == "The driver does not understand the url; correct it."
 

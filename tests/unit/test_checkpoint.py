@@ -120,7 +120,7 @@ def test_a_mark_stands_behind_what_the_user_says(by_user):
 @pytest.mark.parametrize(
     "text", [None, "", "nightly", f"sqlqueue offsets={OURS[1:]}", f"sqlqueue offsets={OURS}0"]
 )
-def test_what_somebody_else_says_is_no_mark(text):
+def test_what_others_say_is_no_mark(text):
     assert mark_in(text) is None
 
 

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
     ],
     ids=["taken", "looked at", "given up", "given back"],
 )
-def test_a_claim_is_told_that_somebody_waits_for_it(end, released):
+def test_a_claim_is_told_that_a_thread_waits_for_it(end, released):
     """It would not end before."""
     begun, given_back, ended = [], [], []
 

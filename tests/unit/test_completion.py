@@ -108,7 +108,7 @@ def test_whatever_is_wrong_nothing_is_said(tmp_path, url):
     assert in_bash(tmp_path, "sqlqueue length o", **environment) == ([], "")
 
 
-def test_nobody_is_asked_for_a_password(tmp_path):
+def test_no_person_is_asked_for_a_password(tmp_path):
     with asking() as server:
         assert in_bash(tmp_path, "sqlqueue length o", SQLQUEUE_URL=server.url()) == ([], "")
         assert b"\0me\0" in server.heard

@@ -51,7 +51,7 @@ def said(caplog):
     ]
 
 
-def test_nobody_hears_of_each_pause(clock, caplog):
+def test_the_log_does_not_tell_of_each_pause(clock, caplog):
     """The retries of others, in the same process, are said as they say them."""
     Retry("a queue", clock).retried(failing(clock, times=3, seconds=5))
     assert caplog.records == []

@@ -127,7 +127,7 @@ def test_an_outbox_knows_a_received_row_by_its_id():
     assert refusal({"Body": "string", "Id": "string", "Queue": "string"}) == NO_ID
 
 
-def test_somebody_must_say_where_to_send():
+def test_an_option_must_say_where_to_send():
     assert refusal(FEW, queue=None) == (
         "Nothing says where to send: give the option queue, or the column Destination with an address for "
         "each row, or publish rows by the column EventType."

@@ -43,7 +43,7 @@ def test_an_errors_text_is_one_line_whatever_names_are_in_it():
     assert str(copy.copy(error)) == str(error)
 
 
-def test_the_sentence_of_somebody_elses_error_steers_no_terminal():
+def test_the_sentence_of_an_error_of_others_steers_no_terminal():
     assert why(ValueError("no column \x1b[31m\u202ex")) == r"no column \x1b[31m\u202ex"
 
 

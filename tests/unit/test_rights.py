@@ -141,7 +141,7 @@ def test_a_catalog_stays_in_grants_of_postgresql():
         ),
     ],
 )
-def test_rights_that_nobody_can_mean_are_wrong_usage(arguments, complaint):
+def test_rights_that_no_person_can_mean_are_wrong_usage(arguments, complaint):
     result = run("orders", "--engine", "sqlserver", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert complaint in result.stderr

@@ -57,7 +57,7 @@ def test_the_words_are_those_that_the_option_takes():
     assert listed == {"outbox": True, "isolationLevel": True, "transactionMode": True}
 
 
-def test_nothing_is_given_unless_somebody_gives_it():
+def test_nothing_is_given_unless_a_person_gives_it():
     signature = inspect.signature(SqlQueueSink)
     assert {each.default for each in signature.parameters.values()} == {None, inspect.Parameter.empty}
     assert get_type_hints(SqlQueueSink.__init__)["unknown"] is Never

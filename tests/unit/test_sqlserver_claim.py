@@ -99,7 +99,7 @@ def test_rows_of_others_count_wherever_the_claim_looked(rows, end, library, tmp_
     assert [each.value for each in execution.bound] == [2, end]
 
 
-def test_a_claim_that_stepped_over_nobody_is_kept(claiming):
+def test_a_claim_that_stepped_over_no_row_is_kept(claiming):
     found, statements, endings = claiming(take, CLAIM, counted(3), keeps_skipped=True)
     assert (found.live, found.stepped_over) == (RowSet([(5, 6), (9, 9)]), False)
     assert (statements, endings) == (["claim", "count_range"], [])

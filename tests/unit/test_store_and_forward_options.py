@@ -169,7 +169,7 @@ def test_without_the_other_database_or_with_the_same_one_nothing_starts(job):
     )
 
 
-def test_what_is_understood_fails_at_the_database_that_nobody_answers_for(job):
+def test_what_is_understood_fails_at_the_database_that_does_not_answer(job):
     """Which is another exit code."""
     code, said = job(*COMMON, "--local-queue", "orders")
     assert (code, said.startswith("Error: No database answers at 127.0.0.1:1/shop (")) == (1, True)
