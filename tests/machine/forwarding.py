@@ -28,8 +28,9 @@ from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.spark.send_task import SendTask, counted
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stages.stage import StageRun
+from tests.machine.job import GIVEN, LEGACY, URLS
 from tests.machine.query import Crash, Query, Setup, watching
-from tests.machine.remote import Remote
+from tests.machine.remote import ASIDE, Remote
 from tests.machine.world import DELAYED, DESTINATIONS, ENDPOINT, ERROR, SENDER, SOURCES, World
 from tests.support.sending import composed
 from tests.support.stored import FrameRow
@@ -66,6 +67,9 @@ class ForwardingQuery(Query):
         #: Whether the driver does not know that rows wait: it looked while locks were held by sessions whose
         #: process is gone, and stepped over their rows; or a fail-over brought them back.
         self.stepped_over = False
+        #: What no note can tell when a job gets other options, as a sender has sent it too; and what may
+        #: arrive twice since it got them.
+        self._sent_too, self.sent_otherwise = set[int](), set[int]()
         #: Where those go that a sender stores himself.
         self._goes: dict[int, str] = {}
         self._databases: RemoteDatabases | None = None
@@ -83,14 +87,15 @@ class ForwardingQuery(Query):
 
     def _says(self, n: int) -> str:
         to = self.goes_to(n)
-        return "" if to is None else f',"{STORED_FOR}":"{to}"'
+        behind = f"@[{ASIDE}]" if self.setup.options.judging == LEGACY else ""
+        return "" if to is None else f',"{STORED_FOR}":"{to}{behind}"'
 
     def arrived(self) -> Counter[int]:
         """How often each message has arrived in the other databases."""
-        return sum((each.arrived() for each in self.remotes.values()), Counter())
+        return sum((each.everywhere() for each in self.remotes.values()), Counter())
 
     def in_destinations(self) -> Counter[tuple[int, str]]:
-        found = {to: each.arrived() for to, each in self.remotes.items()}
+        found = {to: each.everywhere() for to, each in self.remotes.items()}
         here = {f"{to} here": self.world.in_table(to) for to in DESTINATIONS}
         others = {name: self.world.in_table(name) for name in (ERROR, DELAYED)}
         return Counter(
@@ -118,14 +123,20 @@ class ForwardingQuery(Query):
 
         What it forgets is lost, unless it still is somewhere here.
         """
-        before = remote.arrived()
+        before = remote.everywhere()
         if not remote.fail_over():
             return False
         ids = self.world.ledger.ids
-        gone = {ids[n] for n in before - remote.arrived()}
+        gone = {ids[n] for n in before - remote.everywhere()}
         # A message that had an id of those was left out.
         self.world.ledger.may_be_lost |= {n for n, id_ in ids.items() if id_ in gone}
         return True
+
+    def allow_for_change(self) -> None:
+        """Allow also for what had arrived before it failed: an operator sends it by the new options."""
+        super().allow_for_change()
+        here = set(self.world.in_table(SOURCES[0])) | set(self.world.in_table(DELAYED))
+        self.sent_otherwise |= (self._sent_too & here) | (self.in_doubt & set(self.world.in_table(ERROR)))
 
     def _befalls(self, what: str) -> None:
         name, _, then = what.partition(" ")
@@ -134,6 +145,7 @@ class ForwardingQuery(Query):
             super()._befalls(what)
             return
         self.world.faults[f"another database {then}" if remote else what] += 1
+        self.job.calm = False
         match remote, then:
             case None, "driver looks":
                 self.look()
@@ -175,22 +187,23 @@ class ForwardingQuery(Query):
             self.world.network.forget_faults()
         return f"{back} are put back" if back else "nothing to put back"
 
-    def _start(self) -> None:
-        starting = not self.runs
-        super()._start()
-        if starting:
-            home, other = self._sinks()
-            self._databases = RemoteDatabases(Places(home, other), SOURCES[0])
-            self._destinations_here = Destinations(home, other)
-            at = self._destinations_here.places.at
-            self._cleaner = OutboxCleaner(home, clock=lambda: self.world.days * _DAY, at=at)
-            self._look()
+    def _begin_job(self) -> None:
+        home, other = self._sinks()
+        self._databases = RemoteDatabases(Places(home, other), SOURCES[0])
+        self._destinations_here = Destinations(home, other)
+        at = self._destinations_here.places.at
+        self._cleaner = OutboxCleaner(home, clock=lambda: self.world.days * _DAY, at=at)
+        self._note_begin(Places(home, other), self._databases)
+        self._look()
+        self.job.query_begins()
 
     def _look(self) -> int:
         """Let the driver look, and note what it steps over; returns how many messages are put back."""
         assert self._databases is not None
         self.stepped_over |= bool(self.world.network.unnoticed)
-        return self._databases.look()
+        back = self._databases.look()
+        self.job.calm &= not back
+        return back
 
     # -- the sink ----------------------------------------------------------------------------------
 
@@ -246,9 +259,11 @@ class ForwardingQuery(Query):
 
     def _sinks(self) -> tuple[SinkOptions, SinkOptions]:
         """The options of the sink: those for the stream's own database, and those for the others."""
-        urls = tuple(self.remotes[to].url for to in DESTINATIONS)
+        urls = [self.remotes[to].url for to in DESTINATIONS]
+        first, second = urls[::-1] if self.options.judging == URLS else urls
         waits = "1ms" if self.setup.gives_up else "6d"
-        return _sinks(self.world.url, urls, self.options.queue, self.options.outbox, waits)
+        asked = self.options
+        return _sinks(self.world.url, (first, second), asked.queue, asked.outbox, waits, asked.judging)
 
     # -- others ------------------------------------------------------------------------------------
 
@@ -296,6 +311,7 @@ class ForwardingQuery(Query):
         world.ledger.sent.update(numbers)
         if stores[0] != stores[1]:  # what is stored may wait, or be taken, though it has been sent
             self.in_doubt.update(numbers)
+            self._sent_too.update(numbers)
         return numbers, died
 
     def _die(self, process: str) -> None:
@@ -305,7 +321,7 @@ class ForwardingQuery(Query):
 
 @cache
 def _sinks(
-    url: str, others: tuple[str, str], local_queue: str, outbox: str, give_up_after: str
+    url: str, others: tuple[str, str], local_queue: str, outbox: str, give_up_after: str, judging: str
 ) -> tuple[SinkOptions, SinkOptions]:
     source = {"url": url, "queue": SOURCES[0], "lockTimeout": "20ms"}
     sink = {
@@ -316,6 +332,7 @@ def _sinks(
         "outbox": outbox,
         "giveUpAfter": give_up_after,
         "lockTimeout": "20ms",
+        **GIVEN.get(judging, {}),
     }
     job = StoreAndForwardOptions.parse({"checkpoint": "none", "localQueue": local_queue})
     found = StoreAndForward(source, sink, job)

@@ -66,17 +66,22 @@ def check_places(world: World, query: ForwardingQuery) -> None:
     """Each message is in one place, at the destination that it was sent to or with a reason elsewhere."""
     ledger = world.ledger
     arrived = {to: each.arrived() for to, each in query.remotes.items()}
-    there: Counter[int] = sum(arrived.values(), Counter())
+    aside = {to: each.aside() for to, each in query.remotes.items()}
+    there = query.arrived()
     here: Counter[int] = sum((world.in_table(to) for to in DESTINATIONS), Counter())
     error, waiting, moved = (world.in_table(name) for name in (ERROR, DELAYED, ELSEWHERE))
 
     forgotten = {n for each in query.remotes.values() for n in each.forgotten}
     ids_forgotten = {ledger.ids[n] for n in forgotten}
-    say(query, "arrived twice", {n for n, count in there.items() if count > 1} - forgotten)
+    say(
+        query,
+        "arrived twice",
+        {n for n, count in there.items() if count > 1} - forgotten - query.sent_otherwise,
+    )
     say(query, "arrived twice here", {n for n, count in here.items() if count > 1})
     say(query, "waiting or failed twice", {n for n, count in (waiting + error).items() if count > 1})
     wrong = {n for to, its in arrived.items() for n in its if query.goes_to(n) != to}
-    wrong |= {n for each in query.remotes.values() for n in each.astray()}
+    wrong |= {n for its in aside.values() for to, n in its if query.goes_to(n) != to or not query.job.changed}
     say(query, "arrived at another queue's database", wrong)
     say(query, "kept here though they go elsewhere", {n for n in here if query.goes_to(n) is not None})
     for what, its in (

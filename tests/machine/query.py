@@ -30,6 +30,7 @@ from sqlqueue_spark.receive import (
     ReceiverBeforeSpark42,
     SliceReader,
     Task,
+    receiver,
 )
 from sqlqueue_spark.receive.claiming import claim_ahead, set_aside
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
@@ -40,16 +41,19 @@ from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.stage_writer import seal, stage
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.tables import outbox_cleanup, queue_table
 from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.machine import handler
 from tests.machine.handler import Answers
+from tests.machine.job import GIVEN, OTHER_ERRORS, URLS, Job, Told
 from tests.machine.world import (
     DELAYED,
     DESTINATIONS,
     ENDPOINT,
     ERROR,
+    ERRORS,
     EVENT_TYPE,
     PATTERN,
     SOURCES,
@@ -89,11 +93,14 @@ class Options:
     limit: int = 2
     ahead: bool = True
     headroom: str = "auto"
+    #: An option of a job by which it judges addresses: a key of ``job.GIVEN``, ``job.URLS``, or none.
+    judging: str = ""
     #: What a source over several queues reads.
     reads: tuple[str, ...] = SOURCES
 
     def __str__(self) -> str:
         reads = "" if self.reads == SOURCES else f", of {' and '.join(self.reads)}"
+        reads += f", other {self.judging}" if self.judging else ""
         return (
             f"{self.mode}, stream {self.stream}, queue {self.queue}, outbox {self.outbox}, limit "
             f"{self.limit}, claimAhead {str(self.ahead).lower()}, headroom {self.headroom}{reads}"
@@ -136,6 +143,11 @@ class Setup:
     def readers(self) -> int:
         """How many sources Spark sees."""
         return 1 if self.joined else self.sources
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it is a job, which notes its options, and not a program of one's own."""
+        return self.forwards or self.elsewhere
 
     @property
     def publishes(self) -> bool:
@@ -238,6 +250,19 @@ class _Reader:
     def settle(self, end: dict[str, Any]) -> None:
         self._core.settle(Offset.from_json(end))
 
+    def finish(self, start: dict[str, Any]) -> None:
+        """Settle the last batch, as the source of a job that is asked to stop."""
+        self._core.finish(Offset.from_json(start), rows=True)
+
+    def stop_at_present_end(self) -> None:
+        self._core.stop_at_present_end()
+
+    @property
+    def given_back(self) -> bool:
+        """Whether rows of a logged batch were given back, as the source of a job tells it."""
+        told = self._core._done_file
+        return isinstance(told, Told) and told.given_back
+
     def close(self) -> None:
         self._core.close()
 
@@ -296,6 +321,7 @@ class Query:
         self.put_back = set[int]()
         #: What each sink has staged its last batch for.
         self._last_runs: dict[int, StageRun] = {}
+        self.job = Job(lambda: (len(self.checkpoint.offsets), self.checkpoint.done))
 
     @property
     def process(self) -> str:
@@ -340,6 +366,7 @@ class Query:
         self.lose_locks()
         self._may_lose_what_is_taken()
         self._readers = []
+        self.job.calm = False
         _Timer.waiting.clear()
         self.world.network.cut(self.process, noticed=noticed)
 
@@ -348,15 +375,17 @@ class Query:
         returns how many of them had a transaction open.
         """
         self.lose_locks()
+        self.job.calm = False
         return self.world.network.cut(self.process, noticed=noticed)
 
     def stop(self) -> None:
         """End the process in good order: Spark stops its sources,
-        and tells them nothing of the last batch.
+        and tells them nothing of the last batch, but for those of a job.
         """
+        settled = self.setup.is_job and self._settles()
         self.lose_locks()
         self._may_lose_what_is_taken()
-        self._end()
+        self._end(ended=settled)
 
     def idle(self) -> int:
         """Let no trigger come for longer than any timer of the source lasts; returns how many timers end."""
@@ -373,10 +402,25 @@ class Query:
         self._readers = []
         self.world.network.cut(self.process)
 
-    def _end(self) -> None:
+    def _settles(self) -> bool:
+        """Let the sources of a job settle its last batch; False where the job ends by an error instead."""
+        try:
+            for reader, start in zip(self._readers, self._offsets(self.checkpoint.done), strict=True):
+                reader.finish(start)
+        except SqlQueueError:
+            return False
+        self.at_risk = set()
+        return True
+
+    def _end(self, *, ended: bool = False, by_itself: bool = False) -> None:
+        """:param ended: whether it is a job that ends without an error."""
         readers, self._readers = self._readers, []
         for each in readers:
             each.close()
+        if ended:
+            self.job.end(by_itself=by_itself, given_back=any(each.given_back for each in readers))
+        else:
+            self.job.calm = False
         left = self.world.network.of(self.process)
         if left:
             raise self.broken(
@@ -407,6 +451,65 @@ class Query:
         self.modes.add(options.mode)
         self.outboxes.add(options.outbox)
         self.named.add(options.queue)
+
+    def may_change(self, judging: str) -> bool:
+        """Whether a job may try to go on with other options.
+
+        What was sent before comes again, and no note tells it, once a fail-over, an operator or an older
+        checkpoint has brought it back.
+        """
+        brought_back = self.world.faults["fail-over"] or self.world.faults["restore"] or self._past
+        return self.setup.is_job and judging != self.options.judging and not brought_back
+
+    def change(self, judging: str) -> str:
+        """Stop the job, and start it with other options; returns in words what came of it."""
+        before = self.options
+        self.restart(replace(before, judging=judging))
+        noted, calm = dict(self.job.files.texts), self.job.calm
+        try:
+            self._start()
+        except SqlQueueError as error:
+            self._end()
+            if self.job.files.texts == noted:
+                self.options, self.job.calm = before, calm
+                if "may then be sent twice" in str(error):
+                    self._check_reason(calm=calm)
+                    return "its note refuses that"
+                return f"it does not begin: {type(error).__name__}: {error}"
+            said = f"it fails: {type(error).__name__}: {error}"
+        else:
+            said = "it begins"
+        self.allow_for_change()
+        return said
+
+    def _check_reason(self, *, calm: bool) -> None:
+        if calm and self.checkpoint.done == len(self.checkpoint.offsets) and not self.world.in_table(DELAYED):
+            raise self.broken("a job may not have other options, though nothing is left of what it had begun")
+
+    def allow_for_change(self) -> None:
+        """Allow for other options. What is brought back is never of before."""
+        self.job.changed = True
+        self.world.snapshot = self.world.backup = self.saved = None
+
+    def run_to_end(self, way: Way) -> str:
+        """Let a job run with ``availableNow``; returns in words what came of it."""
+        if self.runs:
+            self.stop()
+        try:
+            self._start()
+            for reader in self._readers:
+                reader.stop_at_present_end()
+        except SqlQueueError as error:
+            self._end()
+            return f"it fails: {type(error).__name__}: {error}"
+        said = ""
+        while said != "nothing new":
+            said = self.trigger(way)
+            way = Way()
+            if not self.runs:
+                return said
+        self._end(ended=True, by_itself=True)
+        return "it ends"
 
     def read_all(self) -> None:
         """Go on with all queues, if some of them are not read."""
@@ -495,9 +598,10 @@ class Query:
             ledger.may_double |= back & self.seen() & its
 
     def in_second(self) -> Counter[int]:
-        """How often each message stands in the second destination."""
-        to = DESTINATIONS[1]
-        return self.world.remotes[to].arrived() if self.setup.elsewhere else self.world.in_table(to)
+        """How often each message stands in the second destination, wherever a job's options have led to."""
+        if self.setup.elsewhere:
+            return sum((each.everywhere() for each in self.world.remotes.values()), Counter())
+        return self.world.in_table(DESTINATIONS[1])
 
     def before_fail_over(self) -> Counter[tuple[int, str]]:
         """How often each message stands where a fail-over may destroy it though its batch is done."""
@@ -573,6 +677,7 @@ class Query:
 
     def _befalls(self, what: str) -> None:
         self.world.faults[what] += 1
+        self.job.calm = False
         match what:
             case "crash":
                 self.crash()
@@ -647,6 +752,19 @@ class Query:
             _Reader(self.world, self._source_options(i), follows=self.setup.follows, first=first)
             for i in range(self.setup.readers)
         ]
+        if self.setup.is_job:
+            self._begin_job()
+
+    def _begin_job(self) -> None:
+        """Begin a run of a job. Errors as of :class:`JobNote`."""
+        given = self._sink_options()
+        self._note_begin(Places(given, given), None)
+        self.job.query_begins()
+
+    def _note_begin(self, places: Places, databases: RemoteDatabases | None) -> None:
+        if self.options.judging == OTHER_ERRORS:
+            self.world.errors = list(ERRORS)
+        self.job.begin(f"checkpoint {self.checkpoint.query}", self._source_options(0), places, databases)
 
     def _construct(self, way: Way) -> tuple[int, list[dict[str, Any]]] | None:
         point = self.checkpoint
@@ -859,13 +977,16 @@ class Query:
             neighbourHeadroom=self.options.headroom,
             pollInterval="20ms",
             **({"outboxEndpoint": ENDPOINT} if self._asks_outbox(source) else {}),
+            **({"doneFile": "of a job"} if self.setup.is_job else {}),
             **self._elsewhere(),
         )
 
     def _elsewhere(self) -> dict[str, str]:
         """The option by which source and sink know that the second destination is in another database."""
-        to = DESTINATIONS[1]
-        return {f"endpoint.{to}.url": self.world.remotes[to].url} if self.setup.elsewhere else {}
+        if not self.setup.elsewhere:
+            return {}
+        to, leads = DESTINATIONS[1], DESTINATIONS[0 if self.options.judging == URLS else 1]
+        return {f"endpoint.{to}.url": self.world.remotes[leads].url}
 
     def _reads(self, source: int) -> dict[str, str]:
         if self.setup.pattern:
@@ -878,6 +999,7 @@ class Query:
         return not (self.setup.stores or self.options.outbox == NO_OUTBOX or staged)
 
     def _sink_options(self) -> SinkOptions:
+        errors = self.setup.errors or self.setup.handles
         return _parsed(
             SinkOptions,
             **self._common(),
@@ -885,7 +1007,7 @@ class Query:
             outbox=self.options.outbox,
             endpoint=ENDPOINT,
             **self._elsewhere(),
-            **({"errorQueue": ERROR} if self.setup.errors or self.setup.handles else {}),
+            **{**({"errorQueue": ERROR} if errors else {}), **GIVEN.get(self.options.judging, {})},
         )
 
     # -- what must hold at every step --------------------------------------------------------------
@@ -1017,6 +1139,7 @@ def protocol() -> Iterator[None]:
             claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
         mock.patch.object(outbox_cleanup, "threading", SimpleNamespace(Thread=_Inline)),
+        mock.patch.object(receiver, "DoneFile", Told),
         mock.patch.object(queue_table, "LOCKED_MS", 20),
         mock.patch.object(set_aside, "LATER_SECONDS", 1.0),
         mock.patch.object(slice_reader, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),

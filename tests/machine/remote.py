@@ -32,7 +32,12 @@ CREATE FUNCTION swallows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN N
 _TRIGGER = 'CREATE TRIGGER refuses BEFORE INSERT ON "{}" FOR EACH ROW EXECUTE FUNCTION {}()'
 #: What an outbox knows gets older by days.
 LATER_KNOWN = """UPDATE "{}" SET "DispatchedAt" = "DispatchedAt" - {} * interval '1 day'"""
-_OURS = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
+#: A schema with queues of the same names and an outbox, to which options of another meaning lead.
+ASIDE = "aside"
+_OURS = """
+SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname IN ('public', 'aside')
+"""
+_READ = """SELECT {}, convert_from(body, 'UTF8')::int FROM {}"""
 
 
 @dataclass
@@ -44,14 +49,19 @@ class _Replica:
 
 
 class Remote:
-    """A database of the same server, with a queue that has its name, and one that has another database's."""
+    """A database of the same server.
+
+    It has a queue of its name, and others in which messages arrive only under other options: one that has
+    another database's name, and both in the schema ``aside``.
+    """
 
     def __init__(self, url: str, network: Network, queue: str, endpoint: str, other: str) -> None:
         """:param url: that of any database of the server.
-        :param other: the queue of the same name as that of another database, to which nothing is sent here.
+        :param other: the queue of the same name as that of another database.
         """
         self.queue = queue
-        self._other = other
+        self._own = f"public.{queue}"
+        self._aside = [(other, f"public.{other}"), *((each, f"{ASIDE}.{each}") for each in (queue, other))]
         self._refusal: str | None = None
         self._locking: psycopg.Connection | None = None
         self._network = network
@@ -64,9 +74,12 @@ class Remote:
         self._admin.execute(_FUNCTIONS, prepare=False)
         self.create()
         self._admin.execute(sql.SQL(CREATE).format(sql.Identifier(other)))
+        self._admin.execute(f"CREATE SCHEMA {ASIDE}")
+        for each in (queue, other):
+            self._admin.execute(sql.SQL(CREATE).format(sql.Identifier(ASIDE, each)))
         with PostgresConnection(Target(url=self.url)) as connection, connection.transaction():
-            OutboxTable(connection, endpoint).create()
-        self._outbox = next(name for name in self._tables() if name not in (queue, other))
+            self._outbox = _created(OutboxTable(connection, endpoint))
+            _created(OutboxTable(connection, endpoint, ASIDE))
         self.reset()
 
     def reset(self) -> None:
@@ -82,11 +95,10 @@ class Remote:
         self.forgotten = Counter[int]()
         #: Whether the queue was dropped, or swallowed what was inserted: for a time it took no message.
         self.refused_messages = False
-        names = (self.queue, self._other, self._outbox)
-        self._admin.execute("; ".join(f'DELETE FROM "{each}"' for each in names), prepare=False)
+        self._admin.execute("; ".join(f"DELETE FROM {each}" for each in self._tables()), prepare=False)
 
     def tidy(self) -> None:
-        self._admin.execute(f'TRUNCATE "{self.queue}", "{self._other}", "{self._outbox}"')
+        self._admin.execute(f"TRUNCATE {', '.join(self._tables())}")
 
     def close(self) -> None:
         self.accept()
@@ -126,7 +138,7 @@ class Remote:
             for name in (self.queue, self._outbox):
                 self._admin.execute(_TRIGGER.format(name, "is_full"))
         elif how == WITHOUT_OUTBOX:
-            self.forgotten += self.arrived()
+            self.forgotten += self.everywhere()
             self._admin.execute(
                 f'DELETE FROM "{self._outbox}"; ALTER TABLE "{self._outbox}" RENAME TO lost', prepare=False
             )
@@ -184,16 +196,24 @@ class Remote:
         self._admin.execute(f'DROP TABLE "{self.queue}"')
 
     def arrived(self) -> Counter[int]:
-        """How often each message has arrived."""
-        if not self.exists:
-            return Counter(self._read)
-        rows = self._admin.execute(f"""SELECT convert_from(body, 'UTF8')::int FROM "{self.queue}\"""")
-        return self._read + Counter(n for (n,) in rows)
+        """How often each message has arrived in its queue."""
+        return self._read + Counter(n for _, n in self._rows(own=True, aside=False).elements())
 
-    def astray(self) -> set[int]:
-        """The messages in the queue that has the name of another database's."""
-        rows = self._admin.execute(f"""SELECT convert_from(body, 'UTF8')::int FROM "{self._other}\"""")
-        return {n for (n,) in rows}
+    def aside(self) -> Counter[tuple[str, int]]:
+        """How often each message has arrived in another queue of the database, by that queue's name."""
+        return self._rows(own=False, aside=True)
+
+    def everywhere(self) -> Counter[int]:
+        """How often each message has arrived in the database."""
+        return self._read + Counter(n for _, n in self._rows(own=True, aside=True).elements())
+
+    def _rows(self, *, own: bool, aside: bool) -> Counter[tuple[str, int]]:
+        tables = [(self.queue, self._own)] if own and self.exists else []
+        tables += self._aside if aside else []
+        if not tables:
+            return Counter()
+        text = " UNION ALL ".join(_READ.format(f"'{name}'", table) for name, table in tables)
+        return Counter((name, n) for name, n in self._admin.execute(text))
 
     def let_days_pass(self, days: int) -> None:
         """Make what the outbox knows older. A replica is never days behind."""
@@ -212,7 +232,7 @@ class Remote:
             for name in self._tables():
                 with (
                     self._admin.cursor() as cursor,
-                    cursor.copy(f'COPY "{name}" TO STDOUT (FORMAT binary)') as copy,
+                    cursor.copy(f"COPY {name} TO STDOUT (FORMAT binary)") as copy,
                 ):
                     rows[name] = b"".join(map(bytes, copy))
         self._replica = _Replica(rows, Counter(self._read))
@@ -226,18 +246,24 @@ class Remote:
             return False
         self.accept()
         self._cut()
-        if self.exists != (self.queue in self._replica.rows):
+        if self.exists != (self._own in self._replica.rows):
             if self.exists:
                 self._drop()
             else:
                 self.create()
         with self._admin.transaction(), self._admin.cursor() as cursor:
             for name, rows in self._replica.rows.items():
-                cursor.execute(f'DELETE FROM "{name}"')
-                with cursor.copy(f'COPY "{name}" FROM STDIN (FORMAT binary)') as copy:
+                cursor.execute(f"DELETE FROM {name}")
+                with cursor.copy(f"COPY {name} FROM STDIN (FORMAT binary)") as copy:
                     copy.write(rows)
         self._read = Counter(self._replica.read)
         return True
 
     def _tables(self) -> list[str]:
         return [name for (name,) in self._admin.execute(_OURS)]
+
+
+def _created(outbox: OutboxTable) -> str:
+    """Create an outbox; returns the name of its table."""
+    outbox.create()
+    return outbox.table.table

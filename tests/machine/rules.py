@@ -146,6 +146,35 @@ class Restart(Step):
 
 
 @dataclass(frozen=True)
+class Judge(Step):
+    """A job is stopped, if it runs, to go on with other options by which addresses are judged.
+
+    Its note may refuse that. Then it goes on as it was.
+    """
+
+    judging: str = ""
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.may_change(self.judging):
+            return None
+        said = query.change(self.judging)
+        world.faults[f"other options: {said.partition(':')[0]}"] += 1
+        return f"the job is stopped, to go on with {self.judging or 'plain options'}: {said}"
+
+
+@dataclass(frozen=True)
+class RunToEnd(Step):
+    """A job is stopped, if it runs, and runs with ``availableNow`` until it ends."""
+
+    way: Way = field(default_factory=Way)
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.setup.is_job:
+            return None
+        return f"the job runs to its end{self.way}: {query.run_to_end(self.way)}"
+
+
+@dataclass(frozen=True)
 class Crash(Step):
     noticed: bool = True
 
@@ -409,7 +438,8 @@ def retry_errors(world: World, query: Query, dies: str | None = None) -> str:
     waited = world.in_table(ERROR)
     try:
         with watching(dies, _die):
-            failed_retry.retry(given, ERROR, Selection())
+            for queue in world.errors:
+                failed_retry.retry(given, queue, Selection())
     except Dead:
         return f"an operator puts back what has failed and dies when {dies}"
     finally:

@@ -8,6 +8,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY
 from tests.machine import chance as st
 from tests.machine import forwarding_rules as f
+from tests.machine import job
 from tests.machine import query as q
 from tests.machine import rules as r
 from tests.machine.forwarding import NOWHERE
@@ -162,6 +163,16 @@ _DROP_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.DropQueue(n)) for n i
 _CREATE_ALL: tuple[st.Chance[r.Step], ...] = tuple(
     st.just(f.CreateQueue(n)) for n in range(len(DESTINATIONS))
 )
+#: A job goes on with other options, or tries to; and with those that it had at first.
+_JUDGED_OTHERWISE: st.Chance[r.Step] = st.builds(r.Judge, st.sampled_from((*job.GIVEN, job.URLS)))
+_JUDGED_AS_BEFORE: st.Chance[r.Step] = st.builds(r.Judge, st.sampled_from(("", "", job.LEGACY)))
+_ANOTHER_URL: st.Chance[r.Step] = st.builds(
+    r.Judge, st.sampled_from((job.URLS, job.URLS, job.OTHER_ERRORS, ""))
+)
+_NOTICED: st.Chance[r.Step] = st.just(r.Notice())
+_ENDS: st.Chance[Any] = st.just(r.RunToEnd())
+#: What had waited is back in its queue when it has seen its end.
+_ENDS_AND_LOOKS: st.Chance[r.Step] = st.just(r.RunToEnd(Way(at=q.BATCH_WRITTEN, what="the driver looks")))
 #: Steps that mean something in this order, by the name of a bundle.
 #: Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
@@ -243,6 +254,17 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
         (_SENDS, *_REFUSE_ALL, _PLAIN, *_ACCEPT_ALL, _LOOKS, _PLAIN),
         (_SENDS, *_REFUSE_ALL, _WAITS_AND_DIES, *_ACCEPT_ALL, _PLAIN),
         (_SENDS, _WAITS_AND_DIES, _REFUSES, _PLAIN, *_ACCEPT_ALL, _LOOKS),
+    ),
+    "other_options": (
+        (_MANY, _WAITS_AND_DIES, _JUDGED_OTHERWISE, _PLAIN),
+        (_MANY, _TURNED_DOWN, _JUDGED_OTHERWISE, *_UP_ALL, _JUDGED_OTHERWISE, _PLAIN),
+        (_MANY, _TURNED_DOWN, *_UP_ALL, _LOOKS, _JUDGED_OTHERWISE, _PLAIN),
+        (_MANY, _TURNED_DOWN, *_UP_ALL, st.one_of(_ENDS, _ENDS_AND_LOOKS), _JUDGED_OTHERWISE, _PLAIN),
+        (_MANY, _WAITS_AND_DIES, _NOTICED, _ENDS, _JUDGED_OTHERWISE, _MANY, _PLAIN, _JUDGED_AS_BEFORE),
+    ),
+    "another_url": (
+        (_MANY, _PLAIN, _DIES, _ANOTHER_URL, _PLAIN),
+        (_MANY, _PLAIN, _DIES, _NOTICED, _ENDS, _ANOTHER_URL, _MANY, _PLAIN, _DIES, _ANOTHER_URL, _PLAIN),
     ),
     "ids_of_handled": ((_ONE_ID, *[_PLAIN] * 3), (_ONE_ID, *[_PLAIN] * 3, _RETRIED, _PLAIN)),
     "one_id": (
@@ -498,10 +520,13 @@ def handling() -> st.Chance[Scenario]:
     there = setup.map(
         lambda found: replace(found, elsewhere=True, options=replace(found.options, mode=RECEIVE_ONLY))
     )
-    return st.one_of(_handling(setup, within), _handling(setup, within), _handling(there, elsewhere))
+    found = _handling(there, elsewhere, another_url=(_ANOTHER_URL, _ENDS))
+    return st.one_of(_handling(setup, within), _handling(setup, within), found)
 
 
-def _handling(setup: st.Chance[Setup], restart: st.Chance[r.Step]) -> st.Chance[Scenario]:
+def _handling(
+    setup: st.Chance[Setup], restart: st.Chance[r.Step], **own: tuple[st.Chance[r.Step], ...]
+) -> st.Chance[Scenario]:
     again: tuple[st.Chance[r.Step], ...] = (_faulty(_SENDING, *_DEATHS), st.builds(r.Trigger))
     return _scenarios(
         setup,
@@ -514,6 +539,7 @@ def _handling(setup: st.Chance[Setup], restart: st.Chance[r.Step]) -> st.Chance[
         ids_of_handled=(_ONE_ID,),
         acknowledged=(_BACK,),
         judged=(_JUDGED,),
+        **own,
     )
 
 
@@ -536,6 +562,7 @@ def forwarding() -> st.Chance[Scenario]:
             outbox=st.sampled_from(("optimistic", "pessimistic")),
             limit=_LIMIT,
             ahead=st.booleans(),
+            judging=st.sampled_from(("", "", job.LEGACY)),
         ),
         stores=st.just(False),
         forwards=st.just(True),
@@ -584,6 +611,7 @@ def forwarding() -> st.Chance[Scenario]:
         days=(_DAYS, st.just(r.Crash())),
         moved_by_others=(st.just(f.MovedByOthers()),),
         stored_by_us=(_STORED, _STORED, _STORED_OR_SENT),
+        other_options=(_JUDGED_OTHERWISE, _JUDGED_AS_BEFORE, st.one_of(_ENDS, _ENDS_AND_LOOKS)),
         fail_over_there=(
             st.builds(f.ReplicateThere, _SOURCE),
             st.builds(f.FailOverThere, _SOURCE),

@@ -446,6 +446,7 @@ FIXES: dict[Fix, str] = {
     forwarding.waiting_by_an_earlier_process: "forwarding",
     forwarding.waiting_by_a_task_that_died: "forwarding",
     forwarding.ids_of_what_waits: "forwarding",
+    forwarding.notes_of_jobs: "forwarding",
 }
 
 #: Scenarios in which the absence of a fix shows soon, by their seed, for those that the scenarios of every

@@ -9,6 +9,7 @@ from uuid import uuid4
 from psycopg import sql
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.pipeline.running import job_note
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
@@ -102,6 +103,17 @@ def waiting_by_a_task_that_died() -> Iterator[None]:
         note(self, replace(sent, repeated=0))
 
     with mock.patch.object(RemoteDatabases, "note", note_waiting):
+        yield
+
+
+@contextlib.contextmanager
+def notes_of_jobs() -> Iterator[None]:
+    """A job begins under other options, whatever its last run has left."""
+
+    def alike(*_: object) -> bool:
+        return True
+
+    with mock.patch.object(job_note, "_alike", alike):
         yield
 
 

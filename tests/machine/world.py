@@ -38,6 +38,8 @@ DESTINATIONS = ("billing", "shipping")
 ELSEWHERE = "elsewhere"
 #: Where messages go that fail.
 ERROR = "error"
+#: Both queues that the option ``errorQueue`` may name.
+ERRORS = (ERROR, "failed")
 #: Where ServiceControl is told of what it had put back and is done.
 ACKNOWLEDGED = "acknowledged"
 #: Where those of the first source wait that are tried again.
@@ -232,6 +234,8 @@ class World:
         self._next = itertools.count(1)
         #: What the headers of a message say beside its id, by its number.
         self.says: Callable[[int], str] = lambda _: ""
+        #: The error queues that the option has named.
+        self.errors = list(ERRORS[:1])
         #: The queues that a pattern matches, by the names that they have now.
         self.sources = list(SOURCES)
         self._as_before()
@@ -247,7 +251,7 @@ class World:
         )
         self.subscribe(DESTINATIONS[1])
 
-    _queues = (*SOURCES, *DESTINATIONS, ELSEWHERE, ERROR, ACKNOWLEDGED)
+    _queues = (*SOURCES, *DESTINATIONS, ELSEWHERE, *ERRORS, ACKNOWLEDGED)
 
     def tables(self) -> list[str]:
         """All tables, also the stages that streams have made."""
@@ -651,10 +655,10 @@ class World:
     # -- looking -----------------------------------------------------------------------------------
 
     def in_table(self, name: str) -> Counter[int]:
-        """How often each message stands in a table."""
-        return Counter(
-            n for (n,) in self._run(self.admin, "SELECT convert_from(body, 'UTF8')::int FROM {}", name)
-        )
+        """How often each message stands in a table; in all error queues if it is the first of them."""
+        text = "SELECT convert_from(body, 'UTF8')::int FROM {}"
+        names = self.errors if name == ERROR else [name]
+        return Counter(n for each in names for (n,) in self._run(self.admin, text, each))
 
     def acknowledged(self) -> Counter[int]:
         """How often ServiceControl was told of each message."""
@@ -665,12 +669,13 @@ class World:
         """The messages in the error queue that failed by an error of the package."""
         text = f"""SELECT convert_from(body, 'UTF8')::int FROM {{}}
             WHERE headers::json->>'{EXCEPTION_INFO}ExceptionType' LIKE 'sqlqueue_spark.%'"""
-        return {n for (n,) in self._run(self.admin, text, ERROR)}
+        return {n for each in self.errors for (n,) in self._run(self.admin, text, each)}
 
     def failed_for_others(self) -> set[int]:
         """The messages in the error queue that did not fail for the first source."""
         text = f"SELECT convert_from(body, 'UTF8')::int, headers::json->>'{FAILED_QUEUE}' FROM {{}}"
-        return {n for n, queue in self._run(self.admin, text, ERROR) if queue != f'"public"."{SOURCES[0]}"'}
+        rows = [row for each in self.errors for row in self._run(self.admin, text, each)]
+        return {n for n, queue in rows if queue != f'"public"."{SOURCES[0]}"'}
 
     def row_versions(self, source: str) -> list[tuple[int, int]]:
         """The number of each row of a queue, and its message."""
