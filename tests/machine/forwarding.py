@@ -145,7 +145,6 @@ class ForwardingQuery(Query):
             super()._befalls(what)
             return
         self.world.faults[f"another database {then}" if remote else what] += 1
-        self.job.calm = False
         match remote, then:
             case None, "driver looks":
                 self.look()
@@ -201,9 +200,7 @@ class ForwardingQuery(Query):
         """Let the driver look, and note what it steps over; returns how many messages are put back."""
         assert self._databases is not None
         self.stepped_over |= bool(self.world.network.unnoticed)
-        back = self._databases.look()
-        self.job.calm &= not back
-        return back
+        return self._databases.look()
 
     # -- the sink ----------------------------------------------------------------------------------
 

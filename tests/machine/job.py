@@ -91,9 +91,12 @@ class Job:
         self.calm &= not self._note.came_back
         self._note.came_back = False
 
-    def end(self, *, by_itself: bool, given_back: bool) -> None:
-        """End a run without an error."""
+    def end(self, *, by_itself: bool, given_back: bool, waits: bool) -> None:
+        """End a run without an error.
+
+        :param waits: whether rows wait at its end.
+        """
         note, self._note = self._note, None
         assert note is not None
         note.end(stopped=not by_itself, available_now=by_itself, given_back=given_back)
-        self.calm = not note.came_back and (by_itself or (self.calm and not given_back))
+        self.calm = not (note.came_back or waits) and (by_itself or (self.calm and not given_back))

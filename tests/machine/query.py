@@ -418,7 +418,8 @@ class Query:
         for each in readers:
             each.close()
         if ended:
-            self.job.end(by_itself=by_itself, given_back=any(each.given_back for each in readers))
+            given_back, waits = any(each.given_back for each in readers), bool(self.world.in_table(DELAYED))
+            self.job.end(by_itself=by_itself, given_back=given_back, waits=waits)
         else:
             self.job.calm = False
         left = self.world.network.of(self.process)
@@ -677,7 +678,6 @@ class Query:
 
     def _befalls(self, what: str) -> None:
         self.world.faults[what] += 1
-        self.job.calm = False
         match what:
             case "crash":
                 self.crash()

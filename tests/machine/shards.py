@@ -173,6 +173,8 @@ _NOTICED: st.Chance[r.Step] = st.just(r.Notice())
 _ENDS: st.Chance[Any] = st.just(r.RunToEnd())
 #: What had waited is back in its queue when it has seen its end.
 _ENDS_AND_LOOKS: st.Chance[r.Step] = st.just(r.RunToEnd(Way(at=q.BATCH_WRITTEN, what="the driver looks")))
+#: What waits is put back by another mover than the job's look.
+_BY_A_MOVER: st.Chance[r.Step] = st.one_of(st.just(f.MovedByOthers()), st.just(f.GiveUp()))
 #: Steps that mean something in this order, by the name of a bundle.
 #: Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
@@ -260,6 +262,7 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
         (_MANY, _TURNED_DOWN, _JUDGED_OTHERWISE, *_UP_ALL, _JUDGED_OTHERWISE, _PLAIN),
         (_MANY, _TURNED_DOWN, *_UP_ALL, _LOOKS, _JUDGED_OTHERWISE, _PLAIN),
         (_MANY, _TURNED_DOWN, *_UP_ALL, st.one_of(_ENDS, _ENDS_AND_LOOKS), _JUDGED_OTHERWISE, _PLAIN),
+        (_MANY, _TURNED_DOWN, st.one_of(_PLAIN, _ENDS), _BY_A_MOVER, *_UP_ALL, _JUDGED_OTHERWISE, _PLAIN),
         (_MANY, _WAITS_AND_DIES, _NOTICED, _ENDS, _JUDGED_OTHERWISE, _MANY, _PLAIN, _JUDGED_AS_BEFORE),
     ),
     "another_url": (

@@ -15,7 +15,7 @@ from sqlqueue_spark.pipeline.running import job_note, program
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Files
 from sqlqueue_spark.pipeline.running.job_note import NOTE
 from sqlqueue_spark.spark.sink import SqlQueueSink
-from tests.support.delayed import DelayedRows
+from tests.support.delayed import DelayedRows, move
 from tests.support.gate import gated
 from tests.support.messages import body, message_id, row_id
 from tests.support.stored import create_home, create_outbox, numbers_in, store
@@ -115,6 +115,21 @@ def test_rows_that_come_back_when_a_run_has_seen_its_end_are_left(engine, elsewh
     assert outgoing.count() + waiting.count() == 3
     assert left(job(*STORE, "--local-queue", "local", to=third.url))
     assert (numbers_in(billing), wrong.count()) == ([0, 1, 2], 0)
+
+
+def test_rows_that_another_mover_has_put_back_are_left(engine, elsewhere, third, job, outgoing):
+    """They had arrived before they waited, and when their time comes any mover may put them back."""
+    billing, wrong = with_billing(elsewhere, third)
+    with gated(elsewhere.url) as gate:
+        sent_and_not_settled(job, outgoing, gate.url)
+        gate.shut()
+        for _ in range(2):  # the second run lets none wait, and ends while they do
+            assert job(*STORE, "--local-queue", "local", to=gate.url) == (0, "")
+    DelayedRows(engine, "outgoing").make_due("7 days")
+    assert move(engine, "outgoing") == (3, 0)
+    assert (outgoing.count(), DelayedRows(engine, "outgoing").count()) == (3, 0)
+    assert left(job(*STORE, "--local-queue", "local", to=third.url))
+    assert (numbers_in(billing), wrong.count(), outgoing.count()) == ([0, 1, 2], 0, 3)
 
 
 def test_rows_given_back_after_a_loss_of_their_claim_are_left(

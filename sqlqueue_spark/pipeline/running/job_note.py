@@ -6,6 +6,7 @@ not begin under others before a run has ended that left nothing of these.
 """
 
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,7 +46,8 @@ class JobNote:
     ) -> None:
         self._files, self._checkpoint = files, checkpoint
         self._file = f"{checkpoint}/{NOTE}"
-        self._places, self._databases = places, databases
+        self._source, self._places, self._databases = source, places, databases
+        self._lock = threading.Lock()
         noted, then, reached = _read(self._files.text(self._file))
         #: Of a url that is where it leads, and which database is there: None as long as none has answered.
         self._means = {**_naming(source, places), **self._leads(reached)}
@@ -60,10 +62,10 @@ class JobNote:
         if changed and (not self._nothing_left or _rows_wait(source)):
             raise self._refused(changed[0], then.get(changed[0]), self._means.get(changed[0]))
         self._write()
-        #: Whether rows came back into the queue since the query began.
+        #: Whether rows have begun to wait, or came back into the queue, since the query began.
         self.came_back = False
         if databases is not None:
-            databases.on_reaching, databases.on_putting_back = self._note_reached, self._note_left
+            databases.on_reaching, databases.on_leaving = self._note_reached, self._note_left
 
     def end(self, *, stopped: bool, available_now: bool, given_back: bool) -> None:
         """Note that a run has ended without an error: asked to stop, or by itself.
@@ -75,14 +77,15 @@ class JobNote:
         """
         found = Checkpoint.of(self._files, self._checkpoint)
         if found.pending is None:
-            ended = available_now and not self.came_back
+            ended = available_now and not self.came_back and not _rows_wait(self._source)
             self._nothing_left = self._nothing_left and not given_back if stopped else ended
             self._begun = found.begun
             self._write()
 
     def _write(self) -> None:
-        note = {"means": self._means, "nothingLeft": self._nothing_left, "begun": self._begun}
-        self._files.write(self._file, json.dumps(note, indent=1))
+        with self._lock:  # the newest note stays
+            note = {"means": self._means, "nothingLeft": self._nothing_left, "begun": self._begun}
+            self._files.write(self._file, json.dumps(note, indent=1))
 
     def _refused(self, name: str, then: Any, now: Any) -> ConfigurationError:
         was, is_ = _told(then), _told(now)
@@ -148,7 +151,7 @@ class JobNote:
             self._write()
 
     def _note_left(self) -> None:
-        """Note that rows which have waited come back into the queue, before they do."""
+        """Note that rows wait: any mover may put them back. And that they come back, before they do."""
         self.came_back = True
         if self._nothing_left:
             self._nothing_left = False

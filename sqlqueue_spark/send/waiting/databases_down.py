@@ -72,9 +72,9 @@ class RemoteDatabases:
         self._may_wait, self._notes = True, 0
         self._reached: set[Target] = set()
         #: Called over a connection to each database that answers a look, before anything is sent there; and
-        #: called before rows go back.
+        #: called when rows wait, and before they go back.
         self.on_reaching: Callable[[Connection], object] = id
-        self.on_putting_back: Callable[[], object] = lambda: None
+        self.on_leaving: Callable[[], object] = lambda: None
         #: Whether messages may wait for a database that no option leads to any more.
         self._renamed = True
         self._woken = threading.Event()
@@ -101,6 +101,7 @@ class RemoteDatabases:
         them.
         """
         if sent.waiting or sent.repeated:
+            self.on_leaving()
             with self._lock:
                 self._may_wait = True
                 self._notes += 1
@@ -194,7 +195,7 @@ class RemoteDatabases:
         total = 0
         with connect(self._places.at_home, again=True) as connection:
             for queue, table in zip(self._queues, self._tables(connection), strict=True):
-                back, first_due = put_back(connection, table, name, self.on_putting_back)
+                back, first_due = put_back(connection, table, name, self.on_leaving)
                 if first_due is not None:
                     left = first_due - datetime.now(UTC)
                     self._longest_wait = max(self._longest_wait, self._options.give_up_after - left)
