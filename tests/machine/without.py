@@ -447,6 +447,7 @@ FIXES: dict[Fix, str] = {
     forwarding.waiting_by_a_task_that_died: "forwarding",
     forwarding.ids_of_what_waits: "forwarding",
     forwarding.notes_of_jobs: "forwarding",
+    forwarding.notes_of_what_waits: "forwarding",
 }
 
 #: Scenarios in which the absence of a fix shows soon, by their seed, for those that the scenarios of every
@@ -460,7 +461,7 @@ SOON: dict[Fix, int] = {
     origins_of_outcomes: 1,
     ids_of_handled_messages: 4,
     outcomes_at_once: 1,
-    origins_in_headers: 5,
+    origins_in_headers: 2,
     forwarding.waiting_by_an_earlier_process: 1,
     forwarding.ids_of_what_waits: 4,
 }

@@ -118,6 +118,19 @@ def notes_of_jobs() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def notes_of_what_waits() -> Iterator[None]:
+    """A job's note is told of rows that have waited only when the job itself puts them back."""
+    note = RemoteDatabases.note
+
+    def tell_nothing(self: RemoteDatabases, sent: Sent) -> None:
+        with mock.patch.object(self, "on_leaving", return_value=None):
+            note(self, sent)
+
+    with mock.patch.object(RemoteDatabases, "note", tell_nothing):
+        yield
+
+
+@contextlib.contextmanager
 def ids_of_what_waits() -> Iterator[None]:
     """Outboxes are cleaned though rows wait, or have waited, that these outboxes know."""
 
