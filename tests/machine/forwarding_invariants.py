@@ -15,7 +15,7 @@ from tests.machine.world import DELAYED, DESTINATIONS, ELSEWHERE, ERROR, World
 def finish(world: World, query: ForwardingQuery) -> None:
     """Let the job come to an end in three steps, and check each message's place after each of them.
 
-    First the databases are as they are: whichever is down holds nobody up. Then all are back: what waits for
+    First the databases are as they are: one that is down holds up no other. Then all are back: what waits for
     them is put back. Then an operator puts back what has failed.
     """
     for remote in query.remotes.values():

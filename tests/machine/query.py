@@ -75,7 +75,7 @@ Route = tuple[str | None, ...]
 
 
 class Crash(BaseException):
-    """The process is gone: nobody handles this error, and nothing is closed in good order."""
+    """The process is gone: this error is not handled, and nothing is closed in good order."""
 
 
 class Broken(AssertionError):
@@ -682,12 +682,12 @@ class Query:
             case "crash":
                 self.crash()
                 raise Crash
-            case "crash that nobody notices":
+            case "crash that is not noticed":
                 self.crash(noticed=False)
                 raise Crash
             case "cut":
                 self.cut()
-            case "cut that nobody notices":
+            case "cut that is not noticed":
                 self.cut(noticed=False)
             case "cut before the next commit is heard":
                 self.world.network.cut_at_next_commit(self.process, delivered=False)
@@ -858,7 +858,7 @@ class Query:
             self.world.ledger.may_double |= {n for n, _ in self.attempted[key]}
         if (self.options.mode == ATOMIC or self.options.outbox == NO_OUTBOX) and any(
             len(route) > 1 for route in self.setup.routes
-        ):  # two tasks may have a copy each of what nobody can read, and nothing tells them so
+        ):  # two tasks may have a copy each of what cannot be read, and nothing tells them so
             self.world.ledger.may_double |= {
                 int(message["Body"]) for message in messages
             } & self.world.ledger.poison

@@ -111,7 +111,7 @@ class Remote:
         return self._name in self._network.shut
 
     def shut(self, *, noticed: bool = True) -> None:
-        """Let it go down: nobody reaches it."""
+        """Let it go down: no connection reaches it."""
         self._network.shut_off(self._name, noticed=noticed)
 
     def open(self) -> None:
@@ -184,7 +184,7 @@ class Remote:
     def drop(self) -> None:
         """Let an operator drop the queue; all that was in it has arrived before.
 
-        Whoever sends to it loses his connection.
+        Each process that sends to it loses its connection.
         """
         self.accept()
         self._cut()

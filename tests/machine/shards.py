@@ -20,8 +20,8 @@ from tests.support import death_steps
 
 _COUNT = st.integers(1, 5)
 _SOURCE = st.integers(0, 1)
-_DEATHS = ("crash", "crash that nobody notices")
-_CUTS = ("cut", "cut that nobody notices")
+_DEATHS = ("crash", "crash that is not noticed")
+_CUTS = ("cut", "cut that is not noticed")
 _LOST_COMMITS = ("cut before the next commit is answered", "cut before the next commit is heard")
 _RECEIVING = (
     fail_points.ROWS_LOCKED,
@@ -127,7 +127,7 @@ _LOOKS_BADLY: st.Chance[r.Step] = st.builds(
     f.Look, st.sampled_from(death_steps.PUT_BACK_STEPS), st.sampled_from((*_DEATHS, *_CUTS, *_LOST_COMMITS))
 )
 #: A session without a client still holds what the driver was putting back.
-_HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.WAITING_SENT, "cut that nobody notices"))
+_HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.WAITING_SENT, "cut that is not noticed"))
 _HELD: tuple[st.Chance[Any], ...] = (_SENDS, *_DOWN_ALL, _PLAIN, *_UP_ALL, _HOLDS, _LOOKS, _PLAIN)
 _RETRIED: st.Chance[r.Step] = st.builds(r.RetryErrors, st.sampled_from((None, *death_steps.FAILED_STEPS)))
 _WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)

@@ -24,7 +24,7 @@ MODULES_AT_THE_TOP = 8
 MODULES_IN_A_FOLDER = 20
 LARGE_FOLDERS: dict[str, int] = {}
 #: Lines of Python and SQL in the package.
-LINES = 36_938
+LINES = 36_942
 
 #: Ruff (E501) looks at the lines of Python.
 LONGEST_LINE = 110
@@ -37,7 +37,7 @@ HABIT_WORDS: dict[str, int] = {
     "tests/conformance": 4,  # names of types, and a login
     "tests/faults": 1,  # the application name of the tests' other sessions
     "tests/harness": 1,  # what the proof of a soak says
-    "tests/machine": 13,  # names of steps, what the proof of a soak says, and sentences still to be rewritten
+    "tests/machine": 2,  # what the proof of a soak says
     "tests/streaming": 4,  # names of endpoints and their tables, and a login
     "tests/support": 6,  # the system's user, and the application name of other sessions
     "tests/unit": 8,  # the system's user, a login, and the pattern below
