@@ -18,6 +18,7 @@ from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.deliver.preflight import look_before
 from sqlqueue_spark.tables.database_facts import are_one
 from tests.conftest import GUARDED_ROLE
 from tests.support.engines import with_catalog
@@ -107,6 +108,27 @@ def test_an_outbox_that_is_missing_in_the_sinks_database_alone_is_said_to_be_mis
         said,
     )
     assert said.endswith(REMEDY.format("Forward"))
+
+
+@pytest.mark.tier("all")
+def test_a_sink_by_itself_needs_no_outbox_at_home_where_its_queue_is_elsewhere(engine, elsewhere):
+    """A job does: what becomes of received rows is known at home. Nor does one whose rows name the queue."""
+    elsewhere.create_queue("billing")
+    leads = {"url": engine.url, "endpoint": "Forward", "endpoint.billing.url": elsewhere.url}
+    by_option = SinkOptions.parse({**leads, "queue": "billing"})
+    assert "There is no outbox table " in refusal(lambda: look_before(by_option))
+    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Forward")
+    look_before(by_option)
+    look_before(SinkOptions.parse(leads))
+    engine.create_queue("orders")
+    at_home = SinkOptions.parse({**leads, "queue": "orders"})
+    alone = SinkOptions.parse({"url": engine.url, "endpoint": "Forward"})
+    for refused in (
+        lambda: look_before(at_home),
+        lambda: look_before(alone),
+        lambda: check_ready(source(engine), by_option),
+    ):
+        assert "There is no outbox table " in refusal(refused)
 
 
 def test_a_sink_without_an_outbox_or_with_a_stage_needs_none(engine, ready):

@@ -276,7 +276,7 @@ def _places(sink: SinkOptions | Places | None) -> Places | None:
 
 def _check_sink(sink: Places, connected: Connected, own: Connection, received: Collection[str]) -> None:
     routes = Routes(Destinations(sink.home, sink.away), connected)
-    check_named(routes)
+    check_named(routes, received=True)
     for address, place in sink.named:
         if sink.is_stored(place) or address == sink.home.store_and_forward:
             continue

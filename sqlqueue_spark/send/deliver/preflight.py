@@ -25,29 +25,31 @@ log = logger(__name__)
 
 
 def look_before(options: SinkOptions) -> None:
-    """Refuse what is wrong with what the options of a sink name, when it is made.
+    """Refuse what is wrong with what options name when a sink is made. Errors as :func:`check_named`.
 
-    It waits 5 seconds at most for a server or a lock. A database that is down is no error yet. Errors as
-    :func:`check_named`.
+    It waits 5 seconds at most for each server, lock or statement. A database that is down is no error yet.
     """
     try:
         with one_each() as connected:
-            check_named(Routes(Destinations(options), lambda target: connected(replace(target, hasty=True))))
+            routes = Routes(Destinations(options), lambda target: connected(replace(target, hasty=True)))
+            check_named(routes, received=False)
     except TryAgain as error:
         log.warning("not_looked queue=%s: %s The first batch looks again.", options.queue, error)
 
 
-def check_named(routes: Routes) -> None:
+def check_named(routes: Routes, *, received: bool) -> None:
     """Check the queues and outboxes that options name, and that the login may write there.
 
     This changes nothing. A destination that only the messages name is not known yet.
 
+    :param received: whether rows are received at home, so that its outbox is needed, whatever options name.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     :raises ConfigurationError: a database refuses the login, or an address or a name is impossible.
     """
     places = routes.places
     places.check_reach()
-    targets = dict.fromkeys([places.at_home])  # what fails, waits or is owed is known there
+    home = places.at_home
+    targets = dict.fromkeys([home] if received or places.everywhere() == [home] else [])
     for address, place in places.named:
         if places.is_stored(place):
             continue

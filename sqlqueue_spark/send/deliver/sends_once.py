@@ -133,10 +133,9 @@ class SendsOnce:
         if self.routes.destinations.may_hold(outbox, VERSION_0_2):
             self._earlier[VERSION_0_2] = self.earlier_origins()
         if self.routes.destinations.may_hold(outbox, VERSION_0_1) and self.keys:
-            own = None
-            if (queue := places.away.queue) is not None:
-                found = self.routes.found(places.destination(queue), queue)
-                own = found.table.name if isinstance(found, Destination) else None
+            queue = places.away.queue
+            found = queue and self.routes.found(places.destination(queue), queue)
+            own = found.table.name if isinstance(found, Destination) else None
             self._earlier[VERSION_0_1] = self._earlier_sends(own)
         return outbox
 
@@ -285,9 +284,8 @@ class SendsOnce:
                 with connection.attempt():
                     write(connection, rows)
             except errors.SqlQueueError as error:  # the batch goes on
-                if isinstance(error, errors.TryAgain) and not isinstance(
-                    error, errors.Duplicate | errors.StatementTimeout
-                ):
+                refuses = isinstance(error, errors.Duplicate | errors.StatementTimeout)
+                if isinstance(error, errors.TryAgain) and not refuses:
                     raise
                 log.warning("not_acknowledged queue=%s: %s", rows[0].table.name, error)
 
