@@ -1,5 +1,6 @@
 """The sink without Spark: what it remembers of its batches, and what it tells the code that seals a stage."""
 
+import copy
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 from unittest import mock
@@ -35,6 +36,13 @@ def _prepared():
 
     with mock.patch("sqlqueue_spark.spark.sink.prepare", prepare):
         yield
+
+
+@pytest.fixture(autouse=True)
+def looks():
+    """What a sink does in place of its look, which would ask the network for a host."""
+    with mock.patch("sqlqueue_spark.spark.sink.look_before") as look_before:
+        yield look_before
 
 
 def frame(*columns, told=(), query=None):
@@ -102,6 +110,18 @@ def test_messages_without_a_type_are_said_once(caplog, mode):
         "without_type messages=4: a .NET endpoint cannot handle a message without a type, and moves it to "
         "its error queue; set the option messageType, or give the header NServiceBus.EnclosedMessageTypes"
     )
+
+
+def test_a_sink_looks_once_and_only_in_the_process_in_which_it_was_made(looks, monkeypatch):
+    """Through Spark Connect that process may not reach the database. A job has looked before."""
+    options = SinkOptions.parse({"url": "postgresql://h/d", "queue": "orders", "outbox": "none"})
+    made = SqlQueueSink(url="postgresql://h/d", queue="orders", outbox="none")
+    assert looks.mock_calls == [mock.call(options)]
+    SqlQueueSink.of(options)
+    assert repr(copy.copy(made)) == repr(made)  # by its state, as a pickle
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    SqlQueueSink(url="postgresql://h/d", queue="orders", outbox="none")
+    assert looks.mock_calls == [mock.call(options)]
 
 
 @pytest.mark.parametrize("mode", [{"outbox": "none"}, {"transactionMode": ATOMIC, "stream": "Forward"}])

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from datetime import timedelta
 from typing import Any, Literal, Never, get_args, get_origin, get_type_hints
+from unittest import mock
 
 import pytest
 
@@ -23,6 +24,13 @@ ARGUMENTS = {
 FIELDS = {camel(each.name): each for each in dataclasses.fields(SinkOptions) if "parse" in each.metadata}
 TYPES = get_type_hints(SinkOptions)
 NEEDED = {"url": "postgresql://h/d", "endpoint": "Sales"}
+
+
+@pytest.fixture(autouse=True)
+def _no_look():
+    """A sink looks when it is made, and here the network would be asked for a host."""
+    with mock.patch("sqlqueue_spark.spark.sink.look_before"):
+        yield
 
 
 def words(type_):
