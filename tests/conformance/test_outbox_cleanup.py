@@ -16,7 +16,7 @@ from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from tests.support.outboxes import OutboxRows
-from tests.support.sending import options
+from tests.support.sending import options, watched
 
 WEEK = timedelta(days=7)
 NEVER = [
@@ -131,6 +131,18 @@ def test_a_sink_cleans_the_outbox_of_each_database_of_its_options(engine, rows, 
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said.startswith("cleanup_failed endpoint=Sales: ")
     assert "127.0.0.1" in said
+
+
+@pytest.mark.tier("all")
+def test_a_sink_that_stores_what_goes_elsewhere_opens_no_connection_to_there(engine, rows, elsewhere):
+    """The job that passes it on sends there. It keeps ids for longer, because rows may wait."""
+    urls = {"endpoint.Billing.url": elsewhere.url}
+    given = options(engine, storeAndForward="outgoing", **urls)
+    theirs, destinations = with_two(elsewhere), Destinations(given)
+    with watched() as seen:
+        cleaned(OutboxCleaner(given, at=destinations.places.at), *destinations.having_outboxes())
+    assert [target.url for target, _ in seen.opened] == [engine.url]
+    assert (rows.ids(), theirs.ids()) == ({"young"}, {"old", "young"})
 
 
 def test_a_database_without_the_outbox_is_passed_over(engine, rows, elsewhere, caplog):

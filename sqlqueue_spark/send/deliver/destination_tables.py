@@ -114,9 +114,9 @@ class Destinations:
             self.may_hold(outbox, version)
 
     def having_outboxes(self) -> list[Target]:
-        """The databases whose outboxes this sink may ask: a task may send to each that an option names."""
+        """The databases whose outboxes this sink may ask: all, or with ``storeAndForward`` that at home."""
         if self.options.uses_outbox:
-            return self.places.everywhere()
+            return self.places.everywhere()[: 1 if self.options.store_and_forward else None]
         return [target for (name, target), known in self._facts.items() if known and name == HAS_IDS]
 
     def databases(self) -> list[Target]:
