@@ -170,7 +170,7 @@ def _read(text: str | None) -> tuple[dict[str, Any], dict[str, Any], dict[str, s
 
 
 def _naming(source: SourceOptions, places: Places) -> dict[str, Any]:
-    """The options by which an address becomes a table, and by which an outbox is found."""
+    """The options by which an address becomes a table, an event has a type, and an outbox is found."""
     home, away = places.home, places.away
     queue = away.queue and str(places.destination(away.queue).table)
     # An atomic batch asks the outbox of its endpoint too.
