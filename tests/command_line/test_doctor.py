@@ -180,6 +180,32 @@ def test_the_file_of_a_job_leads_to_its_outbox_and_to_each_of_its_other_database
     assert (code, {state for _, state, _ in made}) == (0, {"fine"})
 
 
+@pytest.mark.tier("all")
+def test_a_table_that_no_message_reaches_by_its_name_alone_is_not_one_of_a_job(
+    engine, queue, elsewhere, tmp_path
+):
+    """Options name queues without a schema. An address has no @ in the name of its table."""
+    for endpoint, url in (("Sales", engine.url), ("Sales", elsewhere.url)):
+        outbox_tables.create(ConnectionOptions.parse({"url": url}), endpoint)
+    elsewhere.create_queue("ShipNow")
+    elsewhere.create_queue("ShipLater", schema="old")
+    elsewhere.create_queue("Ship@[")
+    text = f"""
+        [source]
+        queue = "orders"
+        [sink]
+        endpoint = "Sales"
+        "endpoint.ship*.url" = "{elsewhere.url}"
+        [forward]
+        checkpoint = "nowhere"
+    """
+    code, made = of_job(tmp_path / "job.toml", text, engine.url)
+    there = [(name, state) for name, state, said in made if said.startswith("endpoint.ship*.url: ")]
+    found = [said.split()[1].partition("@")[0] for name, _, said in made[6:] if name == "queue"]
+    steps = ["network", "login", "database", "queue", "rights", "outbox"]
+    assert (code, found, there) == (0, ["ShipNow"], [(each, "fine") for each in steps])
+
+
 def test_a_file_that_is_no_job_of_a_sender_is_refused(postgresql, tmp_path):
     code, made = of_job(tmp_path / "job.toml", '[source]\nqueue = "orders"\n[delta]\n', postgresql.url)
     assert (code, made) == (1, [])

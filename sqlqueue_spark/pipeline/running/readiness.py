@@ -299,7 +299,9 @@ def _named(places: Places, target: Target, connection: Connection) -> Iterable[s
     """The queues of a database that options name: ``endpoint.<name>.url`` does so in any letters."""
     urls, named = places.away.endpoint_urls, [place for _, place in places.named if place.target == target]
     wanted = {name: name for name, url in urls.items() if url == target.url and not name.endswith("*")}
-    there = [each.table.table for each in table_kinds.find(connection) if each.kind == table_kinds.QUEUE]
+    read = places.at(target).naming(target.dialect).table  # a table of another schema is not meant
+    tables = [each.table for each in table_kinds.find(connection) if each.kind == table_kinds.QUEUE]
+    there = [each.table for each in tables if "@" not in each.table and read(each.table) == each]
     found = {each.lower(): each for each in there if of_endpoint(urls, each) == target.url}
     return (wanted | found | {each.table.table.lower(): str(each.table) for each in named}).values()
 

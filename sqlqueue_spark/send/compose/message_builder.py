@@ -260,8 +260,7 @@ class MessageBuilder:
         if not pc.any(published).as_py():
             return {}
         types = pc.coalesce(pc.if_else(published, told(given["EventType"]), None), self._message_type)
-        intents = pc.if_else(published, "Publish", "Send")
-        return {MESSAGE_INTENT: intents, ENCLOSED_MESSAGE_TYPES: types}
+        return {MESSAGE_INTENT: pc.if_else(published, "Publish", "Send"), ENCLOSED_MESSAGE_TYPES: types}
 
     @property
     def _message_type(self) -> pa.Scalar:

@@ -48,8 +48,7 @@ def check_named(routes: Routes, *, received: bool) -> None:
     """
     places = routes.places
     places.check_reach()
-    home = places.at_home
-    targets = dict.fromkeys([home] if received or places.everywhere() == [home] else [])
+    targets = dict.fromkeys([places.at_home] if received or len(places.everywhere()) == 1 else [])
     for address, place in places.named:
         if places.is_stored(place):
             continue
