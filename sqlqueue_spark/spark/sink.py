@@ -10,6 +10,7 @@ from pyspark.sql.utils import is_remote
 
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import written
@@ -177,7 +178,8 @@ class SqlQueueSink:
                 self.check(self._counts[batch_id])
             except Exception as error:
                 end_if_stopped(error)
-                if self._rows_wait or not database_came_back(
+                final = self._rows_wait or (isinstance(error, ConfigurationError) and not error.may_pass)
+                if final or not database_came_back(
                     self.places, batch_id, reached=bool(self._counts), stopped=self.stopped
                 ):
                     shorten(error)
@@ -214,10 +216,11 @@ class SqlQueueSink:
                 self._told(sent, batch_id, "sent")
                 if self.databases is not None:
                     self.databases.note(sent)
+            outboxes = self._destinations.having_outboxes()
             if self.databases is None:
-                self._cleaner.clean_when_due(self._destinations.having_outboxes())
+                self._cleaner.clean_when_due(outboxes)
             else:
-                self.databases.clean(self._cleaner)
+                self.databases.clean(self._cleaner, outboxes)
             self._sent[batch.query] = batch.number
         except BaseException:
             self._destinations.forget()

@@ -99,11 +99,11 @@ def test_a_job_cleans_the_outbox_of_each_of_its_databases_once_no_row_waits(engi
     theirs = with_two(elsewhere)
     for each in (rows, theirs):
         each.insert("older", age=WEEK + timedelta(days=3))
-    databases.clean(cleaner)
+    databases.clean(cleaner, places.everywhere())
     cleaner.wait()
     assert (rows.ids(), theirs.ids()) == ({"old", "young", "older"},) * 2
     databases.look()
-    databases.clean(cleaner)
+    databases.clean(cleaner, places.everywhere())
     cleaner.wait()
     assert (rows.ids(), theirs.ids()) == ({"old", "young"},) * 2
 

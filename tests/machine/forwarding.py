@@ -236,7 +236,7 @@ class ForwardingQuery(Query):
         assert done.received == len(messages), "a job would refuse this batch"
         self._databases.note(done)
         assert self._cleaner is not None
-        self._databases.clean(self._cleaner)
+        self._databases.clean(self._cleaner, here.having_outboxes())
 
     _wrote, _tried = False, -1
 

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.errors import ConfigurationError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, QueueError, TryAgain
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send.deliver.stage_writer import Staged
 from sqlqueue_spark.send.sent import Sent
@@ -140,16 +140,34 @@ def test_a_job_looks_at_each_batch_before_spark_logs_it(mode):
     assert seen == [6, 6]
 
 
+@pytest.mark.parametrize("stores", [{}, {"storeAndForward": "outgoing"}])
+@pytest.mark.parametrize("in_job", [True, False])
+def test_a_sink_that_stores_for_another_database_leaves_its_ids_to_the_job_that_sends_there(stores, in_job):
+    """That job may keep ids for longer."""
+    given = {"url": "postgresql://h/d", "endpoint": "E", "queue": "far", **stores}
+    sink = SqlQueueSink.of(SinkOptions.parse({**given, "endpoint.far.url": "postgresql://h/f"}))
+    databases = mock.Mock(down=set)
+    sink.databases = databases if in_job else None
+    with mock.patch.object(sink, "_cleaner") as cleaner:
+        sink(frame("Headers", told=[row(Sent(sent=1))]), 7)
+    (cleaned,) = (databases.clean if in_job else cleaner.clean_when_due).mock_calls
+    everywhere = ["postgresql://h/d", "postgresql://h/f"]
+    assert [each.url for each in cleaned.args[-1]] == everywhere[: 1 if stores else 2]
+
+
 @pytest.mark.parametrize(
-    "columns, in_job, waits",
+    "columns, in_job, error, waits",
     [
-        (["Queue", "RowVersion", "Id", "Headers"], True, False),
-        (["Headers"], True, True),
-        (["Queue", "RowVersion", "Id", "Headers"], False, True),
+        (["Queue", "RowVersion", "Id", "Headers"], True, QueueError, False),
+        (["Headers"], True, QueueError, True),
+        (["Headers"], True, ConfigurationError, False),
+        (["Queue", "RowVersion", "Id", "Headers"], False, QueueError, True),
+        (["Queue", "RowVersion", "Id", "Headers"], False, ConfigurationError, False),
     ],
-    ids=["received rows of a job", "plain messages of a job", "received rows without a job"],
 )
-def test_an_error_is_raised_at_once_where_rows_wait_by_themselves(columns, in_job, waits):
+def test_an_error_is_raised_at_once_where_rows_wait_by_themselves_or_it_is_final(
+    columns, in_job, error, waits
+):
     """It has nothing to do with a database that is down. Else the batch waits for that one first."""
     sink = SqlQueueSink(
         url="postgresql://h/d",
@@ -158,9 +176,9 @@ def test_an_error_is_raised_at_once_where_rows_wait_by_themselves(columns, in_jo
         options={"endpoint.far.url": "postgresql://h/f"},
     )
     sink.databases = mock.Mock() if in_job else None
-    failing = mock.patch("sqlqueue_spark.spark.sink.prepare", side_effect=ConfigurationError("wrong"))
+    failing = mock.patch("sqlqueue_spark.spark.sink.prepare", side_effect=error("wrong"))
     waiting = mock.patch("sqlqueue_spark.spark.sink.database_came_back", return_value=False)
-    with failing, waiting as back, pytest.raises(ConfigurationError, match="wrong"):
+    with failing, waiting as back, pytest.raises(error, match="wrong"):
         sink(frame(*columns), 7)
     call = mock.call(sink.places, 7, reached=False, stopped=sink.stopped)
     assert back.mock_calls == [call] * waits

@@ -7,7 +7,7 @@ database go back into their queue. Where rows cannot wait, the batch does, and t
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from sqlqueue_spark.engines.database_retry import paused
@@ -87,11 +87,11 @@ class RemoteDatabases:
         with self._lock:
             return set(self._down)
 
-    def clean(self, cleaner: OutboxCleaner) -> None:
+    def clean(self, cleaner: OutboxCleaner, databases: Iterable[Target]) -> None:
         """Let outboxes forget old ids, unless rows may wait. For rows that are back ids are kept longer."""
         with self._lock:
             if not (self._down or self._may_wait):
-                cleaner.clean_when_due(self._places.everywhere(), self._longest_wait)
+                cleaner.clean_when_due(databases, self._longest_wait)
 
     def note(self, sent: Sent) -> None:
         """Note what became of a batch: if rows wait, the next look tries every database.
