@@ -114,7 +114,7 @@ def test_spark_and_jobs_tell_no_password(logins, tmp_path):
         "refused the Microsoft",
         "No database answers",
     )
-    assert [told.count(each) for each in words] == [2, 2, 5, 3, 5]
+    assert [told.count(each) for each in words] == [2, 2, 5, 3, 6]
 
 
 COMMANDS = [
