@@ -63,7 +63,7 @@ def of_table(admin: QueueAdmin) -> list[Finding]:
 def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Finding]:
     """Find missing rights of a login, as :func:`findings` says."""
     for sentence, remedy in rights.wanted(admin, held, role):
-        yield Finding(message=sentence, remedy_sql=remedy.rstrip("\n"))
+        yield Finding(message=sentence, remedy_sql=remedy)
 
 
 def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:

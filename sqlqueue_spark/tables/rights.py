@@ -73,7 +73,8 @@ def wanted(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[tuple[
             f"{', '.join(held.lacks(each))}; have a {each}'s rights granted."
         )
         grants = [(each, admin.table.table)]
-        yield sentence, script(admin.connection.dialect, held.user, grants, numbers and numbers.source)
+        remedy = script(admin.connection.dialect, held.user, grants, numbers and numbers.source)
+        yield sentence, remedy.rstrip("\n")
 
 
 def check(connection: Connection, table: QueueTable, role: str) -> None:

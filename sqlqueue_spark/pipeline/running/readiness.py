@@ -297,13 +297,14 @@ def of_others(places: Places) -> Iterator[Check]:
 
 def _named(places: Places, target: Target, connection: Connection) -> Iterable[str]:
     """The queues of a database that options name: ``endpoint.<name>.url`` does so in any letters."""
-    urls, named = places.away.endpoint_urls, [place for _, place in places.named if place.target == target]
-    wanted = {name: name for name, url in urls.items() if url == target.url and not name.endswith("*")}
-    read = places.at(target).naming(target.dialect).table  # a table of another schema is not meant
-    tables = [each.table for each in table_kinds.find(connection) if each.kind == table_kinds.QUEUE]
-    there = [each.table for each in tables if "@" not in each.table and read(each.table) == each]
-    found = {each.lower(): each for each in there if of_endpoint(urls, each) == target.url}
-    return (wanted | found | {each.table.table.lower(): str(each.table) for each in named}).values()
+    urls, naming = places.away.endpoint_urls, places.at(target).naming(target.dialect)
+    queues = {name: name for name, url in urls.items() if url == target.url and not name.endswith("*")}
+    for table in (each.table for each in table_kinds.find(connection) if each.kind == table_kinds.QUEUE):
+        name = table.table  # by itself it means no table of another schema
+        if "@" not in name and naming.table(name) == table and of_endpoint(urls, name) == target.url:
+            queues[name.lower()] = name
+    named = [place.table for _, place in places.named if place.target == target]
+    return (queues | {each.table.lower(): str(each) for each in named}).values()
 
 
 def check_machine(*, delta: bool = True, folders: Mapping[str, str] | None = None) -> None:

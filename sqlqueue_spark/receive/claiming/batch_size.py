@@ -160,7 +160,7 @@ class BatchSize:
     _BESIDE_SECONDS, _BESIDE_FIXED = 1.0, 2.0
     #: A batch that lasts this factor longer than the shortest one is no more a short one and a pause.
     _PAUSES = 1.1
-    #: The rows of a first batch beside neighbours, and rows that they step over in a moment.
+    #: The rows of a first batch beside neighbours, or of a slow function; and rows stepped over in a moment.
     _FEW, _HARMLESS = 300, 20_000
 
     def __init__(self, rows: int, target: float, longest: float, most: int, *, told: bool = False) -> None:

@@ -116,7 +116,7 @@ class Destinations:
     def having_outboxes(self) -> list[Target]:
         """The databases whose outboxes this sink may ask: all, or with ``storeAndForward`` that at home."""
         if self.options.uses_outbox:
-            return self.places.everywhere()[: 1 if self.options.store_and_forward else None]
+            return [self.places.at_home] if self.options.store_and_forward else self.places.everywhere()
         return [target for (name, target), known in self._facts.items() if known and name == HAS_IDS]
 
     def databases(self) -> list[Target]:

@@ -203,7 +203,8 @@ class OutcomesOnce(SendsOnce):
         if self._plain and not keeps_equal and (not known or set(known) <= set(self.keys.values())):
             made = super().decide(known)
             return replace(made, rows=rows, repeated=len(self.positions) - len(made.messages))
-        made, decide_row = Decision(), self._handled_row if chunk.handled else self._passed_row
+        made = Decision()
+        decide_row = self._handled_row if chunk.handled else self._passed_row
         asks = chunk.rows is not None or bool(chunk.failed)
         for row in rows:
             if row in chunk.known or (asks and self.origins[row] in known):  # it has had its outcome

@@ -1,7 +1,4 @@
-"""Checks on the driver, before anything is sent: all destinations, their outboxes, the stage's source.
-
-What options name is looked at when a sink is made, or before a job starts Spark; the rest before each batch.
-"""
+"""Looks of the driver, when a sink is made and before it sends: destinations, outboxes, the stage."""
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext, suppress
