@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sqlqueue_spark.engines.open_connection import Target
@@ -44,8 +43,6 @@ class SendTask:
     #: What reads the addresses that messages of handled rows go to, where these are not the others'
     #: destinations.
     answers: Places | None = None
-    #: Whether the batch is surely tried for the first time. A task that Spark tries again is not.
-    first_try: bool = False
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send what a part says; yields one row that counts it."""
@@ -56,9 +53,7 @@ class SendTask:
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         # Else the batch waits.
         down = set(self.down) if self.down is not None and self.columns.tells_rows else None
-        task = TaskContext.get()  # None in a process of the user
-        first_try = self.first_try and (task is None or task.attemptNumber() == 0)
-        with Sender(self.destinations, down, first_try=first_try) as sender:
+        with Sender(self.destinations, down) as sender:
             return sender.send(builder.compose(plain(batches)))
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -145,8 +145,6 @@ class SqlQueueSink:
         #: What the last batch was staged for. While it is None, an error is the configuration's and final.
         self._last_run: StageRun | None = None
         self._said_untyped = False
-        #: The batch of each query that was sent last, unless another was tried since.
-        self._sent: dict[str, int] = {}
         #: The run of a stage and its batch; what this sink has sealed there, kept until the next batch; and
         #: tasks of calls that raised while they sealed: it is not known whether these count.
         self._stage_run: tuple[str, Batch] | None = None
@@ -206,8 +204,7 @@ class SqlQueueSink:
                 lambda _: last is not None,
             )
             rows = needed(df, columns)
-            first_try = self._sent.pop(batch.query, None) not in (None, batch.number)
-            task = SendTask(columns, destinations, self._down(), self._answers, first_try)
+            task = SendTask(columns, destinations, self._down(), self._answers)
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(df, rows, task, run, own_ids=own_ids)
@@ -221,7 +218,6 @@ class SqlQueueSink:
                 self._cleaner.clean_when_due(outboxes)
             else:
                 self.databases.clean(self._cleaner, outboxes)
-            self._sent[batch.query] = batch.number
         except BaseException:
             self._destinations.forget()
             raise

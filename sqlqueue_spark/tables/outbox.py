@@ -154,6 +154,10 @@ class OutboxTable(BaseTable):
         """Whether any id is remembered, of work that is done; one short look."""
         return bool(self.execute("outbox_oldest"))
 
+    def has_outcomes(self) -> bool:
+        """Whether the outcome of any received row is remembered, or a failure; one short look."""
+        return bool(self.execute("outbox_has_outcomes"))
+
     def add(self, ids: Iterable[str]) -> None:
         """Remember these ids.
 

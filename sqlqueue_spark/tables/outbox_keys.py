@@ -50,6 +50,8 @@ VERSION_0_1, VERSION_0_2 = "sqlqueue 0.1.0", "sqlqueue 0.2.0"
 OF_ORIGIN, OF_HANDLED, OF_FAILED = "\0origin", "\0handled", "\0error"
 #: And that an acknowledgement of a received row went out.
 OF_ACKNOWLEDGED = "\0acknowledged"
+#: How a mark of outcomes begins. The statement ``outbox_has_outcomes`` has it too.
+_OUTCOMES = "outcomes"
 
 
 def keys(ids: "pa.Array", address: str, what: str = "") -> "pa.Array":
@@ -67,6 +69,14 @@ def keys(ids: "pa.Array", address: str, what: str = "") -> "pa.Array":
         return own
     odd = pc.invert(plain)
     return pc.replace_with_mask(own, odd, _of_odd(ids.filter(odd), address))
+
+
+def mark_of_outcomes(key: str) -> str:
+    """A key that is added beside this one of an outcome: :meth:`OutboxTable.has_outcomes` finds it soon.
+
+    A message id may begin in the same way. Then the outbox is asked for outcomes in vain.
+    """
+    return f"{_OUTCOMES}{_MARK}{hashlib.sha256(key.encode()).hexdigest()[:_DIGEST_CHARACTERS]}"
 
 
 def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:

@@ -204,9 +204,9 @@ def test_a_failed_row_that_comes_back_in_a_later_batch_is_not_sent(engine, outgo
     row |= {"Id": str(row_id(0)), "RowVersion": 1, "Headers": stored_headers(0), "Body": body(0)}
     billing.execute("DROP TABLE {table}")
     with running(engine, outgoing, elsewhere.url) as job:
-        job.task(Destinations(job.home, job.other), "outgoing", [row], first_try=True)
+        job.task(Destinations(job.home, job.other), "outgoing", [row])
         again = elsewhere.create_queue("billing")
-        job.task(Destinations(job.home, job.other), "outgoing", [row], first_try=True)
+        job.task(Destinations(job.home, job.other), "outgoing", [row])
     assert (numbers_in(again), numbers_in(engine.queue("error"))) == ([], [0])
 
 

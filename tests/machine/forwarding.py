@@ -209,7 +209,7 @@ class ForwardingQuery(Query):
         network = self.world.network
         before, stayed, unanswered = set(self.arrived()), self._stays(), network.unanswered
         try:
-            self._forward(batch, messages)
+            self._forward(messages)
         finally:
             more = self._stays() - stayed
             unsure = set(self.arrived()) if network.unanswered > unanswered else before
@@ -218,16 +218,15 @@ class ForwardingQuery(Query):
     def _stays(self) -> Counter[int]:
         return self.world.in_table(DELAYED) + self.world.in_table(ERROR)
 
-    def _forward(self, batch: int, messages: list[dict[str, Any]]) -> None:
+    def _forward(self, messages: list[dict[str, Any]]) -> None:
         """Send a batch as the job's sink does, in two tasks."""
         assert self._databases is not None
         assert self._destinations_here is not None
         home, _ = self._sinks()
         here, down = self._destinations_here, self._databases.down()
         prepare(here, _COLUMNS, (), last=StageRun() if self._wrote else None, down=down)
-        first_try = self._wrote and self._tried != batch
-        self._wrote, self._tried = True, batch
-        task = SendTask(_COLUMNS, here, down, Places(home, home), first_try=first_try)
+        self._wrote = True
+        task = SendTask(_COLUMNS, here, down, Places(home, home))
         done = Sent()
         half = max(1, -(-len(messages) // 2))
         for part in (messages[:half], messages[half:]):
@@ -238,7 +237,7 @@ class ForwardingQuery(Query):
         assert self._cleaner is not None
         self._databases.clean(self._cleaner, here.having_outboxes())
 
-    _wrote, _tried = False, -1
+    _wrote = False
 
     @staticmethod
     def _run(task: SendTask, rows: list[dict[str, Any]]) -> Sent:

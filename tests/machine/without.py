@@ -441,6 +441,7 @@ FIXES: dict[Fix, str] = {
     messages_of_others: "handling",
     ways_to_the_own_queue: "handling",
     forwarding.waiting_by_an_earlier_try: "forwarding",
+    forwarding.marks_of_outcomes: "forwarding",
     forwarding.origins_of_waiting_messages: "forwarding",
     forwarding.putting_back_at_once: "forwarding",
     forwarding.waiting_by_an_earlier_process: "forwarding",

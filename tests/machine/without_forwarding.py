@@ -11,6 +11,7 @@ from psycopg import sql
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.pipeline.running import job_note
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.deliver import outcomes_once
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.sender import Sender
@@ -37,6 +38,17 @@ def waiting_by_an_earlier_try() -> Iterator[None]:
         return chunk
 
     with mock.patch.object(Sender, "_without_known", nothing):
+        yield
+
+
+@contextlib.contextmanager
+def marks_of_outcomes() -> Iterator[None]:
+    """The outbox gets the outcomes of rows, and no mark by which it is asked for them."""
+
+    def no_mark(key: str) -> str:
+        return f"{key[:100]}!"
+
+    with mock.patch.object(outcomes_once, "mark_of_outcomes", no_mark):
         yield
 
 

@@ -106,13 +106,10 @@ def send(given: SinkOptions, *batches: pa.RecordBatch) -> tuple[int, int]:
     return done.sent, done.repeated
 
 
-def sent_all(given: SinkOptions, *batches: pa.RecordBatch, first_try: bool = False) -> Sent:
-    """As :func:`send`; returns all that became of the messages.
-
-    :param first_try: whether their batch is surely tried for the first time.
-    """
+def sent_all(given: SinkOptions, *batches: pa.RecordBatch) -> Sent:
+    """As :func:`send`; returns all that became of the messages."""
     destinations = Destinations(given)
-    with Sender(destinations, first_try=first_try) as sender:
+    with Sender(destinations) as sender:
         return sender.send(composed(given, *batches, destinations=destinations))
 
 

@@ -495,6 +495,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("TOP (1000)", "wi", [["sqlqueue 0.1.0", 3]])],
         True,
     ),
+    "outbox_has_outcomes": (
+        lambda c: outbox(c).has_outcomes(),
+        [Answer("N'outcomes'", "w", [["outcomes>1f"]])],
+        True,
+    ),
     "outbox_add": (lambda c: outbox(c).add(["b", "a"]), [Answer("INSERT INTO", changed=2)], None),
     "outbox_add_new": (lambda c: outbox(c).add_new(["b", "a"]), [Answer("@added", "w", [["a"]])], {"a"}),
     "outbox_clean": (lambda c: outbox(c).clean(timedelta(days=7)), [Answer("DELETE", changed=12)], 12),

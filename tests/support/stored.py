@@ -156,15 +156,12 @@ class StoreAndForward(Stream):
         self.sent = done
         self.databases.note(done)
 
-    def task(
-        self, destinations: Destinations, queue: str, rows: Sequence[Message], *, first_try: bool = False
-    ) -> Sent:
+    def task(self, destinations: Destinations, queue: str, rows: Sequence[Message]) -> Sent:
         given = SendTask(
             self.columns,
             destinations,
             self.databases.down(),
             Places(self.home, self.home),
-            first_try=first_try,
         )
         task: SendTask = pickle.loads(pickle.dumps(given))  # noqa: S301 -- as Spark sends it
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in _COLUMNS}

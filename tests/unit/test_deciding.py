@@ -56,7 +56,7 @@ def work_of(ids, *, handled, failing=()):
         addressed=[to],
         failed=dict.fromkeys(failing, FAILURE),
     )
-    return OutcomesOnce(Routes(destinations, mock.Mock(), False), chunk, asks=True)
+    return OutcomesOnce(Routes(destinations, mock.Mock(), False), chunk)
 
 
 @settings(deadline=None)

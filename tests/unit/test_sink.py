@@ -184,30 +184,6 @@ def test_an_error_is_raised_at_once_where_rows_wait_by_themselves_or_it_is_final
     assert back.mock_calls == [call] * waits
 
 
-def test_a_batch_of_another_query_does_not_make_a_batch_new():
-    """A sink may be shared. Tasks of a batch that is surely new ask no outbox."""
-    sink = SqlQueueSink(url="postgresql://h/d", queue="orders", outbox="none")
-
-    def first_try(query, number, *, fails=False):
-        batch = frame("Headers", query=query)
-        if fails:
-            batch.mapInArrow.return_value.collect.side_effect = TryAgain("lost")
-            with pytest.raises(TryAgain):
-                sink(batch, number)
-        else:
-            sink(batch, number)
-        return batch.mapInArrow.call_args.args[0].__self__.first_try
-
-    assert [
-        first_try("A", 7, fails=True),
-        first_try("B", 3),
-        first_try("A", 7),
-        first_try("A", 8),
-        first_try("B", 4, fails=True),
-        first_try("B", 4),
-    ] == [False, False, False, True, True, False]
-
-
 def test_outcomes_that_are_sent_again_after_a_wait_are_no_second_frame(caplog, monkeypatch):
     """Spark computes the function again for a second frame of the batch, and a message may be in none."""
     monkeypatch.setattr("sqlqueue_spark.spark.sink.database_came_back", mock.Mock(side_effect=[True, False]))

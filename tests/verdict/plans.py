@@ -62,7 +62,9 @@ WAYS: Mapping[str, Way] = {
     "purge_expired": Way(index="expires", one_at_a_time=True),
     **dict.fromkeys(("length", "count_up_to", "count_rows"), Way(scans=_WHOLE_QUEUE)),
     **dict.fromkeys(("insert", "insert_by_policy"), Way()),
-    **dict.fromkeys(("outbox_seen", "outbox_seen_of", "outbox_add_new"), Way(index="message id")),
+    **dict.fromkeys(
+        ("outbox_seen", "outbox_seen_of", "outbox_has_outcomes", "outbox_add_new"), Way(index="message id")
+    ),
     "outbox_add": Way(),
     "outbox_clean": Way(index="dispatched at"),
     "outbox_oldest": Way(index="oldest"),

@@ -206,6 +206,7 @@ def _sending(connection: Connection, tables: Tables) -> Iterator[Callable[[], ob
     yield lambda: outbox.add(f"new {number}" for number in range(2_000))
     yield lambda: outbox.add_new(ids)
     yield lambda: outbox.may_hold("sqlqueue 0.3.0")
+    yield outbox.has_outcomes
     yield lambda: outbox.clean(timedelta(days=7))
     yield outbox.report
 

@@ -7,6 +7,7 @@ first, one that is asked last, a stage, and a sink without an outbox, for which 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -23,25 +24,27 @@ from sqlqueue_spark.send.deliver.sends_once import SendsOnce, keys_of
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import Barred
-from sqlqueue_spark.tables.outbox_keys import OF_ACKNOWLEDGED, OF_FAILED, OF_HANDLED, OF_ORIGIN, keys
+from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.outbox_keys import (
+    OF_ACKNOWLEDGED,
+    OF_FAILED,
+    OF_HANDLED,
+    OF_ORIGIN,
+    keys,
+    mark_of_outcomes,
+)
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 log = logger(__name__)
 
 
 class OutcomesOnce(SendsOnce):
-    """What a chunk writes in the database in which its rows were received, or in the sink's own one.
+    """What a chunk writes in the database in which its rows were received, or in the sink's own one."""
 
-    :param asks: whether the outbox is asked for the origin of each row. A sink that knows that a batch is
-        tried for the first time need not ask where rows are passed on within home: the keys of their sends
-        say what went. Of several copies one may have failed alone, so these are always asked for.
-    """
-
-    def __init__(self, routes: Routes, chunk: AddressedChunk, *, asks: bool) -> None:
+    def __init__(self, routes: Routes, chunk: AddressedChunk) -> None:
         self._places = routes.places
         here = [each for each in chunk.addressed if each.target == self._places.at_home]
         super().__init__(routes, chunk, self._places.at_home, here)
-        self._asks = asks or chunk.handled or len(chunk.owners) > len(chunk)
 
     def find_tables(self) -> None:
         """Find all tables that may be written, before the transaction: a look for one needs its own.
@@ -168,11 +171,17 @@ class OutcomesOnce(SendsOnce):
     def _received(self, queue: str) -> QueueTable:
         return self.routes.received(queue).table
 
-    def asked(self) -> Iterable[str]:
+    def had_outcomes(self, outbox: OutboxTable) -> set[str]:
+        """The keys of the outcomes that rows and messages have already."""
+        if not outbox.has_outcomes() and not self._earlier:  # as nearly always: no keys need even be made
+            return set()
+        return self.known(outbox, [*self.origins, *self.failures.values()])
+
+    def asked(self, outbox: OutboxTable) -> Iterable[str]:
         yield from self.keys.values()
         if self.chunk.handled:
             yield from self.ids
-        if self.chunk.rows is not None and (self._asks or not self._plain):
+        if self.chunk.rows is not None and (self.chunk.handled or not self._plain or outbox.has_outcomes()):
             yield from self.origins
             yield from self.failures.values()
             yield from self.acknowledgements.values()
@@ -211,6 +220,8 @@ class OutcomesOnce(SendsOnce):
                 made.repeated += 1 if chunk.handled else max(1, len(chunk.messages_of(row)))
             else:
                 decide_row(row, known, made)
+        outcomes = filter(made.keys.__contains__, chain(self.origins, self.failures.values()))
+        made.keys.update(map(mark_of_outcomes, islice(outcomes, 1)))
         return made
 
     def _handled_row(self, row: int, known: Collection[str], made: Decision) -> None:

@@ -51,20 +51,14 @@ class Sender:
 
     :param down: the databases that are down; None where rows do not wait for them, but the batch. Those that
         the sender finds are added.
-    :param first_try: whether this batch is surely tried for the first time, so that home need not be asked
-        for a row with one message, which stays there. Any other may have failed before, and come again in a
-        new batch: its claim was lost, or the server forgot its deletion.
     """
 
-    def __init__(
-        self, destinations: Destinations, down: set[Target] | None = None, *, first_try: bool = False
-    ) -> None:
+    def __init__(self, destinations: Destinations, down: set[Target] | None = None) -> None:
         self._options = options = destinations.options
         self._destinations = destinations
         self._places = destinations.places
         self._home = destinations.places.at_home
         self._connections: dict[Target, Connection] = {}
-        self._first_try = first_try
         self._routes = Routes(destinations, self._connected, options.transaction_mode == ATOMIC, down)
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
@@ -202,15 +196,13 @@ class Sender:
         fails = chunk.rows is not None or self._options.error_queue is not None
         if not self._options.uses_outbox or not fails:
             return chunk
-        work = OutcomesOnce(self._routes, chunk, asks=True)
+        work = OutcomesOnce(self._routes, chunk)
 
         def known() -> set[str]:
             connection = self._connected(self._home)
             outbox = work.outbox(connection)
             with connection.transaction():
-                if not outbox.has_ids():  # as long as no row has failed: no keys need even be made
-                    return set()
-                return work.known(outbox, [*work.origins, *work.failures.values()])
+                return work.had_outcomes(outbox)
 
         if not (found := self._retried(known)):
             return chunk
@@ -246,7 +238,7 @@ class Sender:
             except TooLarge:
                 first, second = chunk.halves()
                 return self._at_home(first) + self._at_home(second)
-            work = OutcomesOnce(self._routes, chunk, asks=not self._first_try)
+            work = OutcomesOnce(self._routes, chunk)
             if work.has_nothing():
                 return work.counted(work.decide(()))
             self._retried(work.find_tables)

@@ -99,7 +99,7 @@ class SendsOnce:
         outbox = self.outbox(connection) if self._options.uses_outbox else None
         with connection.transaction(), self.entered(connection) as barred:
             if outbox is not None:
-                known = self._seen = self.known(outbox, self.asked())
+                known = self._seen = self.known(outbox, self.asked(outbox))
             if last := self._options.outbox == OPTIMISTIC:
                 fail_points.step(fail_points.IDS_CHECKED)
             decision = self.decide(known)
@@ -146,8 +146,8 @@ class SendsOnce:
             found |= {earlier[each] for each in outbox.seen_of(earlier, version)}
         return found
 
-    def asked(self) -> Iterable[str]:
-        """The keys for which the outbox is asked."""
+    def asked(self, outbox: OutboxTable) -> Iterable[str]:  # noqa: ARG002 -- outcomes need it
+        """The keys for which the outbox is asked, in the transaction in which it is."""
         return self.keys.values()
 
     def _earlier_sends(self, own: str | None) -> Mapping[str, str]:

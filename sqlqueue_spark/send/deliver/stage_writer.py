@@ -131,7 +131,7 @@ class _StageWriter(Sender):
         if self._destinations.has_sent(connection):
             outbox = work.outbox(connection)
             with connection.transaction():
-                known = work.known(outbox, work.asked())
+                known = work.known(outbox, work.asked(outbox))
         decision = work.decide(known)
         with connection.transaction(), work.entered(connection, locking=False) as barred:
             work.check_allowed(decision, barred)

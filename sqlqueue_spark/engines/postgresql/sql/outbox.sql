@@ -90,6 +90,16 @@ FROM (
 ) AS o
 GROUP BY o."PersistenceVersion"
 
+-- name: outbox_has_outcomes
+-- Returns one row if outcomes of received rows are remembered.
+-- Their marks begin with "outcomes". No language sorts s and t as one letter, or s and a hexadecimal digit
+-- behind it. ORDER BY makes the primary key the cheapest way.
+SELECT "MessageId"
+FROM {outbox}
+WHERE "MessageId"::text >= 'outcomes' AND "MessageId"::text < 'outcomet'
+ORDER BY "MessageId"::text
+LIMIT 1
+
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
 -- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.

@@ -134,6 +134,14 @@ FROM (
 ) AS o
 GROUP BY o.PersistenceVersion
 
+-- name: outbox_has_outcomes
+-- Returns one row if outcomes of received rows are remembered.
+-- READUNCOMMITTED waits for no lock: outbox_seen, which is asked next, waits for what is not committed. The
+-- range is that of PostgreSQL; FORCESEEK goes by the primary key.
+SELECT TOP (1) MessageId
+FROM {outbox} WITH (READUNCOMMITTED, FORCESEEK)
+WHERE MessageId >= N'outcomes' AND MessageId < N'outcomet'
+
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
 -- The length of Operations and the hints are as that of Headers and those in take; 2,400 rows as in

@@ -81,6 +81,7 @@ ORDER BY i.id
 ON DUPLICATE KEY UPDATE MessageId = MessageId
 
 -- none: outbox_oldest · no sink sends here, and what Outbox.process remembers has one form only.
+-- none: outbox_has_outcomes · likewise.
 
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.

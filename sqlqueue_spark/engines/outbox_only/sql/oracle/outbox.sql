@@ -81,6 +81,7 @@ FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 ORDER BY j.id
 
 -- none: outbox_oldest · no sink sends here, and what Outbox.process remembers has one form only.
+-- none: outbox_has_outcomes · likewise.
 
 -- name: outbox_clean
 -- Forgets some message ids that are old enough.
