@@ -272,9 +272,10 @@ class Sender:
     def _down(self, target: Target, *, given_up: bool) -> Failure:
         """What becomes of a row for a database that is down: it waits, or is given up after its time."""
         database = self._places.option_of(target)
+        why = "until the message was given up" if given_up else "and the message had no table to wait in"
         failure = Failure.of(GaveUp(
-            f"The database of the option {database} was down until the message was given up, and the message "
-            "may have arrived before; see that it can be reached, and put the message back."
+            f"The database of the option {database} was down {why}, and the message may have arrived before; "
+            "see that it can be reached, and put the message back."
         ))  # fmt: skip
         return failure if given_up else replace(failure, waits_for=database)
 
