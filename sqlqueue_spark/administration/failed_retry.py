@@ -19,7 +19,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.insert import insert, moved
+from sqlqueue_spark.tables.insert import insert_moved
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.refused_messages import Why, refused
@@ -139,7 +139,7 @@ def _put_back(
 
     def inserted(some: Sequence[InTransit]) -> None:
         back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in some]
-        insert(connection, found, moved(back))
+        insert_moved(connection, found, back)
 
     try:
         with connection.attempt(), _destination(error_queue, address, chosen=address == to) as found:

@@ -84,8 +84,8 @@ def in_code_page(table: QueueTable) -> bool:
     return any(name.lower() == "headers" and type_.startswith("varchar") for name, type_, *_ in table.columns)
 
 
-def moved(rows: Sequence[InTransit]) -> "pa.RecordBatch":
-    """Rows as messages for another queue (:data:`OUTGOING`), with new row ids; NULL headers become empty."""
+def insert_moved(connection: Connection, table: QueueTable, rows: Sequence[InTransit]) -> None:
+    """Insert rows of another queue in their order, with new row ids; NULL headers become empty."""
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
     messages = [
@@ -97,7 +97,8 @@ def moved(rows: Sequence[InTransit]) -> "pa.RecordBatch":
         }
         for row in rows
     ]
-    return replaced(pa.RecordBatch.from_pylist(messages, OUTGOING), id=new_row_ids(len(rows)))
+    made = pa.RecordBatch.from_pylist(messages, OUTGOING)
+    insert(connection, table, replaced(made, id=new_row_ids(len(rows))))
 
 
 def filled(dialect: Dialect, table: QueueTable) -> dict[str, str]:

@@ -28,8 +28,7 @@ from sqlqueue_spark.receive.claiming.claim import Elsewhere, QueueRows
 from sqlqueue_spark.row_set import LOWEST, RowSet, portions
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.insert import insert, moved
-from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.insert import insert_moved
 from sqlqueue_spark.tables.queues import InTransit, Queue
 from sqlqueue_spark.tables.refused_messages import refused
 
@@ -127,7 +126,7 @@ class Forwarder:
         """The rows that stay, as :meth:`move`, and how many have moved."""
         by_destination = self._locked(queue, row_versions)
         fail_points.step(fail_points.TRANSIT_LOCKED)
-        moved: list[InTransit] = []
+        moved: list[int] = []
         stay: set[int] = set()
         for tried, (address, its) in enumerate(by_destination.values()):
             if tried and self._clock() >= until:
@@ -147,11 +146,10 @@ class Forwarder:
                 except LockTimeout as error:  # another session holds the error queue
                     self._wait(queue, error)
                     left.update(refused_rows)
-            moved += [row for row in its if row.row_version not in stay | left]
+            moved += [row.row_version for row in its if row.row_version not in stay | left]
         fail_points.step(fail_points.TRANSIT_INSERTED)
         if moved:
-            numbers = sorted({row.row_version for row in moved})
-            if (deleted := queue.delete(RowSet.of(numbers))) != len(moved):
+            if (deleted := queue.delete(RowSet.of(set(moved)))) != len(moved):
                 raise QueueError(
                     f"Deleting {len(moved)} rows in transit from {queue.table.name} deleted {deleted}, so "
                     "none was moved; a trigger keeps rows, or two have one RowVersion: mend the table."
@@ -192,7 +190,7 @@ class Forwarder:
                 with AllowedDestinations(self._options, trusted).into(queue.connection, found):
                     return refused(
                         queue.connection,
-                        lambda some: _insert(queue, found, [_forwarded(row) for row in some]),
+                        lambda some: insert_moved(queue.connection, found, [*map(_forwarded, some)]),
                         rows,
                     )
         except SqlQueueError as error:
@@ -209,14 +207,14 @@ class Forwarder:
                 with queue.connection.attempt():
                     if (found := queue_table.find_queue(queue.connection, naming.table(to))) is None:
                         raise ConfigurationError(f"There is no error queue {to!r}.")
-                    _insert(queue, found, [_failed(row, address, naming, error) for row in rows])
-            except SqlQueueError as refusal:
-                if isinstance(refusal, TryAgain):
-                    raise
-                error = refusal
-            else:
+                    failed = [_failed(row, address, naming, error) for row in rows]
+                    insert_moved(queue.connection, found, failed)
                 log.warning("not_forwarded queue=%s rows=%d error_queue=%s: %s", name, len(rows), to, error)
                 return True
+            except TryAgain:
+                raise
+            except SqlQueueError as refusal:
+                error = refusal
         log.warning("not_forwarded queue=%s rows=%d first=%d: %s They are rows of the batch; to move them "
                     "elsewhere, set errorQueue.",
                     name, len(rows), rows[0].row_version, error)  # fmt: skip
@@ -225,10 +223,6 @@ class Forwarder:
     def _wait(self, queue: Queue, error: SqlQueueError) -> None:
         self._not_before[queue.name] = self._clock() + _LATER_SECONDS
         log.warning("forwarding_waits queue=%s: %s", queue.table.name, error)
-
-
-def _insert(queue: Queue, table: QueueTable, rows: Sequence[InTransit]) -> None:
-    insert(queue.connection, table, moved(rows))
 
 
 def _forwarded(row: InTransit) -> InTransit:
