@@ -72,8 +72,6 @@ class DelayedMover:
     _table: DelayedTable | None = None
     _found: QueueTable = field(init=False)
     _allowed: AllowedDestinations = field(init=False)
-    #: The addresses of the chosen queues that were there.
-    _chosen: Collection[str] = ()
     #: The most messages of a portion, since one was more than the server has locks or memory for.
     _bearable: int = _PORTION
     #: Behind which message the next portion looks: behind a full one of which most wait for a lock.
@@ -194,10 +192,7 @@ class DelayedMover:
             self._locked.pop(address, None)
             done += Sent(sent=len(its) - sum(len(part) for part, _ in refusals))
             for part, why in refusals:
-                failed = self._failed_part(table, address, [each.due for each in part], why)
-                if failed == Sent():  # the error queue is locked
-                    self._locked[address] = time.monotonic()
-                done += failed
+                done += self._failed_part(table, address, [each.due for each in part], why)
         return done, True
 
     def _failed_part(
@@ -224,6 +219,7 @@ class DelayedMover:
                 _move(table, to, messages, anew=True)
         except LockTimeout as held:
             log.warning("moving_waits table=%s error_queue=%s: %s", table.table, self.error_queue, held)
+            self._locked[address] = time.monotonic()
             return Sent()
         log.warning("not_delivered table=%s rows=%d error_queue=%s: %s",
                     table.table, len(due), self.error_queue, error)  # fmt: skip
@@ -266,7 +262,7 @@ class DelayedMover:
         """A block that inserts into the queue at an address, which leads only where it may."""
         with table.connection.attempt():
             to = self._destination(table.connection, address)
-        chosen = to.address in self._chosen
+        chosen = to.address in {each.address for each in self._allowed.trusted}
         with contextlib.nullcontext() if chosen else self._allowed.into(table.connection, to):
             yield to
 
@@ -286,14 +282,12 @@ class DelayedMover:
                 with connection.transaction():
                     self._found = delayed.get(connection, self.owner)
                     self._destination(connection, self.error_queue)
-                    there = (queue_table.find(connection, each) for each in self.chosen)
-                    trusted = tuple(each for each in there if each is not None)
-                    self._chosen = {each.address for each in trusted}
+                    there = [queue_table.find(connection, each) for each in self.chosen]
             except BaseException:
                 connection.close()
                 raise
             self._table = DelayedTable(connection, self._found.table)
-            self._allowed = AllowedDestinations(self.options, trusted)
+            self._allowed = AllowedDestinations(self.options, tuple(filter(None, there)))
         return self._table
 
     def _failed(self, error: TryAgain) -> None:
