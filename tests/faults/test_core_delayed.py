@@ -400,6 +400,25 @@ def test_a_queue_that_refuses_one_message_fails_that_one_alone(postgresql, table
     assert (waiting.count(), ids_in(error)) == (0, message_ids([7, 42]))
 
 
+def test_messages_of_which_one_waits_for_a_lock_wait_together_and_are_counted_when_they_go(
+    postgresql, tables
+):
+    """The queue refuses one of them, so the others were tried in parts before that one met the lock."""
+    waiting, queue, error = tables
+    queue.execute("ALTER TABLE {table} ADD CHECK (headers NOT LIKE '%\"" + message_id(3) + "\"%')")
+    queue.execute("CREATE UNIQUE INDEX ON {table} ((headers::json ->> 'NServiceBus.MessageId'))")
+    with psycopg.connect(postgresql.url) as session:
+        session.execute(
+            "INSERT INTO orders (id, headers, body) VALUES (gen_random_uuid(), %s, 'x')",
+            [json.dumps({"NServiceBus.MessageId": message_id(42)})],
+        )
+        assert move(postgresql, "Sales") == (0, 1)
+        assert waiting.count() == MANY - 1
+        session.rollback()
+    assert move(postgresql, "Sales") == (MANY - 2, 1)
+    assert (waiting.count(), len(ids_in(queue)), ids_in(error)) == (0, MANY - 2, message_ids([7, 3]))
+
+
 def test_a_row_whose_id_is_there_already_gets_another_one(postgresql, tables, portions):
     """An operator has put rows back that were delivered before."""
     waiting, queue, _ = tables

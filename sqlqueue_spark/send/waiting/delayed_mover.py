@@ -250,7 +250,7 @@ class DelayedMover:
         if isinstance(address, ConfigurationError):
             return [(messages, address)]
         try:
-            with self._into(table, address) as to:
+            with table.connection.attempt(), self._into(table, address) as to:
                 return refused(table.connection, partial(_send, table, to), messages)
         except TryAgain:
             raise
@@ -259,9 +259,8 @@ class DelayedMover:
 
     @contextlib.contextmanager
     def _into(self, table: DelayedTable, address: str | None) -> Iterator[QueueTable]:
-        """A block that inserts into the queue at an address, which leads only where it may."""
-        with table.connection.attempt():
-            to = self._destination(table.connection, address)
+        """A block of an attempt that inserts into the queue at an address, which leads only where it may."""
+        to = self._destination(table.connection, address)
         chosen = to.address in {each.address for each in self._allowed.trusted}
         with contextlib.nullcontext() if chosen else self._allowed.into(table.connection, to):
             yield to
