@@ -122,7 +122,8 @@ def _reading() -> Reading:
     if (context := TaskContext.get()) is None:
         return Reading()
     task = f"{context.stageId()}.{context.partitionId()}"
-    return Reading(task, context.getLocalProperty("spark.driver.host"))
+    speculative = context.getLocalProperty("spark.speculation") == "true"
+    return Reading(task, context.getLocalProperty("spark.driver.host"), speculative)
 
 
 def _look_round(queue: Queue) -> None:

@@ -104,3 +104,18 @@ def test_a_query_that_reads_the_stream_twice_takes_nothing(spark, postgresql, tm
     ):
         drain(to_each(frame.where("Id < 'b'").union(frame), tmp_path, lambda batch, _: batch.foreach(print)))
     assert queue.count() == 40
+
+
+def test_nothing_is_taken_where_spark_may_run_a_task_twice_at_once(spark, postgresql, tmp_path):
+    """Spark's own ``conf`` does not change this setting, so the test goes past it."""
+    queue = postgresql.create_queue()
+    queue.insert(40)
+    frame = stream(spark, postgresql, queue, transactionMode="none")
+    settings = spark._jsparkSession.sessionState().conf()
+    settings.setConfString("spark.speculation", "true")
+    try:
+        with pytest.raises(StreamingQueryException, match=r"No row of orders@\[public\]\S* is taken: "):
+            drain(to_each(frame, tmp_path, lambda batch, _: batch.foreach(print)))
+    finally:
+        settings.unsetConf("spark.speculation")
+    assert (queue.count(), logged(tmp_path, "commits")) == (40, [])

@@ -46,6 +46,18 @@ def test_a_slice_of_an_older_batch_is_refused(readings):
     check_first(asking(0), "orders", reading("6.0"))
 
 
+def test_where_spark_may_run_a_task_twice_at_once_nothing_is_taken(readings):
+    """Both copies are the same reading, and Spark throws away what the slower one has taken."""
+    asking = readings.begin()
+    with pytest.raises(ConfigurationError) as refused:
+        check_first(asking(0), "orders", reading("4.0")._replace(speculative=True))
+    assert str(refused.value) == (
+        "No row of orders is taken: spark.speculation is true, so Spark may run a task twice at once, and "
+        "with transactionMode none it would lose what the slower one has taken; set spark.speculation to "
+        "false, or take transactionMode receiveOnly."
+    )
+
+
 def test_a_stranger_who_connects_stops_nothing(readings):
     asking = readings.begin()
     with socket.create_connection(("localhost", asking(0).port)) as silent:

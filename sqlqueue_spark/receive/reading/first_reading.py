@@ -33,6 +33,8 @@ class Reading(NamedTuple):
     name: str = ""
     #: The host at which workers reach the driver, if Spark tells.
     driver: str | None = None
+    #: Whether Spark may run two attempts of a task at once: it throws away what one of them reads.
+    speculative: bool = False
 
 
 #: Where each slice is read once.
@@ -89,8 +91,14 @@ def check_first(asking: Asking, queue: str, reading: Reading) -> None:
 
     Where the driver cannot be reached, the rows are taken; a line in the worker's log says so.
 
-    :raises ConfigurationError: another reading has the slice.
+    :raises ConfigurationError: another reading has the slice, or Spark may run this one twice at once.
     """
+    if reading.speculative:
+        raise ConfigurationError(
+            f"No row of {queue} is taken: spark.speculation is true, so Spark may run a task twice at once, "
+            "and with transactionMode none it would lose what the slower one has taken; set "
+            "spark.speculation to false, or take transactionMode receiveOnly."
+        )
     if _asked((reading.driver or asking.host, asking.port), f"{asking.batch} {asking.slice} {reading.name}"):
         return
     raise ConfigurationError(
