@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -16,7 +17,7 @@ import pytest
 from tests.support.drivers.death import kill_session, processes_of
 from tests.support.kept_connections import connection_to
 from tests.support.quick_java import quick
-from tests.support.spark_home import python_path
+from tests.support.spark_home import fill, python_path
 from tests.support.waiting import eventually
 
 _ROOT = Path(__file__).parents[2]
@@ -38,6 +39,8 @@ class Drain:
 
     url: str
     folder: Path
+    #: Whether it runs on a cluster of two executors.
+    cluster: bool = False
 
     def run(
         self, orders: Mapping[str, str] = NONE, /, *pipelines: str, limit: int = 100, in_turn: bool = False,
@@ -49,9 +52,16 @@ class Drain:
         :param limit: most rows of a batch, in slices of at least 40.
         :param in_turn: one pipeline after the other, instead of all at once.
         """
-        arguments = ["--limit", str(limit), *(["--in-turn"] if in_turn else []), *pipelines]
-        login = _password_apart(self.url)
-        return _run("drain", self.url, arguments, self.folder, {**login, **orders}, within)
+        flags = {"--in-turn": in_turn, "--cluster": self.cluster}
+        arguments = ["--limit", str(limit), *(flag for flag, value in flags.items() if value), *pipelines]
+        given = {**_password_apart(self.url), **orders}
+        if not self.cluster:
+            return _run("drain", self.url, arguments, self.folder, given, within)
+        with TemporaryDirectory(dir=self.folder) as home:  # executors work in it, each with Delta's jars
+            fill(Path(home))
+            # Python's processes are to be children of their executor, and no forks of one server.
+            given |= {"SPARK_HOME": home, "PYTHONPATH": str(_ROOT)}
+            return _run("drain", self.url, arguments, self.folder, given, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""

@@ -23,7 +23,7 @@ from typing import Literal, NoReturn
 
 import psutil
 
-Who = Literal["everything", "this process", "driver"]
+Who = Literal["everything", "this process", "driver", "executor"]
 #: A step, and the number of a time that it is reached; the first time is 1.
 Where = tuple[str, int]
 
@@ -97,6 +97,7 @@ def at_step(name: str, pipeline: str = "") -> None:
         "everything": _kill_everything,
         "this process": _kill_this_process,
         "driver": _kill_driver,
+        "executor": _kill_executor,
     }
     with Path(os.environ[_STEPS]).open("a+", encoding="utf-8") as noted:
         fcntl.flock(noted, fcntl.LOCK_EX)
@@ -163,6 +164,13 @@ def _kill_driver() -> NoReturn:
         if process.name() == "java":
             process.kill()
     _kill_this_process()
+
+
+def _kill_executor() -> NoReturn:
+    """Kill the Java above this process. Spark's daemon sees that and kills all Python processes below it."""
+    next(each for each in psutil.Process().parents() if each.name() == "java").kill()
+    while True:
+        signal.pause()
 
 
 def _kill_this_process() -> NoReturn:

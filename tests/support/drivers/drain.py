@@ -3,7 +3,8 @@
 A pipeline is called after its queue and by what it is like: its sink is Delta's own (three of them,
 ``delta_a`` and so on), also in transaction mode none (``none``), or a function called for each batch which
 writes two tables, each of them idempotent by the batch's number (``foreach_batch``); then ``half`` holds the
-first table. All pipelines run at once, or one after the other.
+first table. All pipelines run at once, or one after the other, on this machine or on a cluster of two
+executors.
 """
 
 import argparse
@@ -50,8 +51,10 @@ class Source(SqlQueueDataSource):
         return Reader(self._source_options())
 
 
-def main(url: str, folder: Path, pipelines: list[str], limit: int, in_turn: bool) -> None:
-    spark = start_spark(folder, master="local[4,4]", events=folder / "events")  # a task is tried four times
+def main(url: str, folder: Path, pipelines: list[str], limit: int, in_turn: bool, cluster: bool) -> None:
+    # A task is tried four times.
+    master = "local-cluster[2,1,1024]" if cluster else "local[4,4]"
+    spark = start_spark(folder, master=master, events=folder / "events")
     spark.dataSource.register(Source)
     run([partial(drain, spark, url, folder / name, name, limit) for name in pipelines], in_turn=in_turn)
     spark.stop()
@@ -102,5 +105,6 @@ if __name__ == "__main__":
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--limit", required=True, type=int)
     parser.add_argument("--in-turn", action="store_true")
+    parser.add_argument("--cluster", action="store_true")
     parser.add_argument("pipelines", nargs="+", choices=PIPELINES)
     main(url=os.environ["SQLQUEUE_URL"], **vars(parser.parse_args()))
