@@ -168,6 +168,12 @@ _BEFORE = re.compile(
     r"|(?:org\.apache\.spark\.SparkException: )?Job aborted [^:]*: Task [^:]*: Lost task [^:]*: "
     r"))*+\s*+"
 )
+#: What Python says in a process of Spark that lacks this package, and what we say instead.
+_LACKING = "ModuleNotFoundError: No module named 'sqlqueue_spark'"
+_LACKED = (
+    "Spark's workers lack the package sqlqueue_spark; install it on each machine of the cluster, or give its "
+    "wheel, named .zip, to spark-submit as --py-files."
+)
 
 
 def why(error: BaseException) -> str:
@@ -192,7 +198,8 @@ def why(error: BaseException) -> str:
             said = "\n".join(lines[at:])
             break
     lines = _BEFORE.sub("", said, count=1).splitlines()
-    return plain(lines[0].rstrip() if lines else type(error).__name__)
+    first = plain(lines[0].rstrip() if lines else type(error).__name__)
+    return _LACKED if first == _LACKING else first
 
 
 def _said(error: BaseException) -> str:

@@ -82,6 +82,13 @@ BY_ZERO = "ZeroDivisionError: division by zero"
         ("(org.apache.spark.sql.AnalysisException) [PATH_NOT_FOUND] No path.", "[PATH_NOT_FOUND] No path."),
         (f"cut off: {TRACE}", "cut off: Traceback (most recent call last):"),
         ("no_sqlqueue_spark.errors.QueueError: No.", "no_sqlqueue_spark.errors.QueueError: No."),
+        (
+            f"{WORKER}ModuleNotFoundError: No module named 'sqlqueue_spark'\n\n\tat x",
+            (
+                "Spark's workers lack the package sqlqueue_spark; install it on each machine of the cluster, "
+                "or give its wheel, named .zip, to spark-submit as --py-files."
+            ),
+        ),
         ("\nFirst line.\nSecond line.", "First line."),
         ("", "ValueError"),
     ],
