@@ -75,6 +75,8 @@ class Forward:
     url: str
     folder: Path
     pipelines: Sequence[str]
+    #: Whether it runs on a cluster of two executors.
+    cluster: bool = False
 
     def run(
         self, orders: Mapping[str, str] = NONE, *, in_turn: bool = False, within: timedelta = PATIENCE
@@ -84,7 +86,8 @@ class Forward:
 
         :param in_turn: one pipeline after the other, instead of all at once.
         """
-        arguments = [*(["--in-turn"] if in_turn else []), *self.pipelines]
+        flags = {"--in-turn": in_turn, "--cluster": self.cluster}
+        arguments = [*(flag for flag, given in flags.items() if given), *self.pipelines]
         return _run("forward", self.url, arguments, self.folder, orders, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:

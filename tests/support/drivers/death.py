@@ -51,6 +51,15 @@ def worker_deaths(steps: Path, *where: Where) -> dict[str, str]:
     return _orders(steps, [(*each, "this process") for each in where])
 
 
+def executor_deaths(steps: Path, *where: Where) -> dict[str, str]:
+    """The environment of a program on a cluster in which one executor dies at each of these steps.
+
+    Spark starts each Python process itself (else see :mod:`tests.support.early_imports`), so that it stands
+    below its executor.
+    """
+    return {"PYTHONPATH": str(_ROOT), **_orders(steps, [(*each, "executor") for each in where])}
+
+
 def together(steps: Path, *where: Where) -> dict[str, str]:
     """The environment of a program that dies when it has reached all of these steps;
     a process that reaches one waits there.
