@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -55,13 +56,8 @@ class Drain:
         flags = {"--in-turn": in_turn, "--cluster": self.cluster}
         arguments = ["--limit", str(limit), *(flag for flag, value in flags.items() if value), *pipelines]
         given = {**_password_apart(self.url), **orders}
-        if not self.cluster:
-            return _run("drain", self.url, arguments, self.folder, given, within)
-        with TemporaryDirectory(dir=self.folder) as home:  # executors work in it, each with Delta's jars
-            fill(Path(home))
-            # Python's processes are to be children of their executor, and no forks of one server.
-            given |= {"SPARK_HOME": home, "PYTHONPATH": str(_ROOT)}
-            return _run("drain", self.url, arguments, self.folder, given, within)
+        with _executors(self.folder) if self.cluster else nullcontext(NONE) as more:
+            return _run("drain", self.url, arguments, self.folder, {**given, **more}, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
@@ -88,11 +84,24 @@ class Forward:
         """
         flags = {"--in-turn": in_turn, "--cluster": self.cluster}
         arguments = [*(flag for flag, given in flags.items() if given), *self.pipelines]
-        return _run("forward", self.url, arguments, self.folder, orders, within)
+        with _executors(self.folder) if self.cluster else nullcontext(NONE) as more:
+            return _run("forward", self.url, arguments, self.folder, {**orders, **more}, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
         return _logged(self.folder / pipeline, log)
+
+
+@contextmanager
+def _executors(folder: Path) -> Iterator[Mapping[str, str]]:
+    """The environment of a program on a cluster. Executors work in a folder of their own, with Delta's jars.
+
+    Python's processes are children of their executor, and no forks of one server
+    (:mod:`tests.support.early_imports`).
+    """
+    with TemporaryDirectory(dir=folder) as home:
+        fill(Path(home))
+        yield {"SPARK_HOME": home, "PYTHONPATH": str(_ROOT)}
 
 
 def _password_apart(url: str) -> dict[str, str]:

@@ -52,12 +52,8 @@ def worker_deaths(steps: Path, *where: Where) -> dict[str, str]:
 
 
 def executor_deaths(steps: Path, *where: Where) -> dict[str, str]:
-    """The environment of a program on a cluster in which one executor dies at each of these steps.
-
-    Spark starts each Python process itself (else see :mod:`tests.support.early_imports`), so that it stands
-    below its executor.
-    """
-    return {"PYTHONPATH": str(_ROOT), **_orders(steps, [(*each, "executor") for each in where])}
+    """The environment of a program on a cluster in which one executor dies at each of these steps."""
+    return _orders(steps, [(*each, "executor") for each in where])
 
 
 def together(steps: Path, *where: Where) -> dict[str, str]:
