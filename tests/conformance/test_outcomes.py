@@ -84,7 +84,7 @@ def put_back(number, **changes):
 
 
 def test_a_received_message_sends_all_that_it_sends(engine, given, billing, error, remembered):
-    """By one key for its origin, and one for its id."""
+    """By one key for its origin, and one for its id. One more tells that there are outcomes."""
     assert settle(given, outcome(1, outgoing("billing", 10), outgoing("billing", 11)), outcome(2)) == (
         2,
         0,
@@ -93,7 +93,8 @@ def test_a_received_message_sends_all_that_it_sends(engine, given, billing, erro
     assert (sent_to(billing), error.count()) == ([10, 11], 0)
     shown = sorted(key.partition(">")[0] for key in remembered.ids())
     digits = digits_of(engine, "orders")
-    assert shown == [f"{row_id(1)}-1-{digits}", f"{row_id(2)}-2-{digits}", message_id(1), message_id(2)]
+    origins = [f"{row_id(1)}-1-{digits}", f"{row_id(2)}-2-{digits}"]
+    assert shown == [*origins, message_id(1), message_id(2), "outcomes"]
 
 
 def test_each_received_message_of_a_frame_is_counted_whatever_becomes_of_it(engine, given):
