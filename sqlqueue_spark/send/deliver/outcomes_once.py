@@ -7,7 +7,6 @@ first, one that is asked last, a stage, and a sink without an outbox, for which 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -220,8 +219,9 @@ class OutcomesOnce(SendsOnce):
                 made.repeated += 1 if chunk.handled else max(1, len(chunk.messages_of(row)))
             else:
                 decide_row(row, known, made)
-        outcomes = filter(made.keys.__contains__, chain(self.origins, self.failures.values()))
-        made.keys.update(map(mark_of_outcomes, islice(outcomes, 1)))
+        outcomes = (*self.origins, *self.failures.values())
+        if (added := next((key for key in outcomes if key in made.keys), None)) is not None:
+            made.keys.add(mark_of_outcomes(added))
         return made
 
     def _handled_row(self, row: int, known: Collection[str], made: Decision) -> None:

@@ -261,7 +261,7 @@ class DelayedMover:
     def _into(self, table: DelayedTable, address: str | None) -> Iterator[QueueTable]:
         """A block of an attempt that inserts into the queue at an address, which leads only where it may."""
         to = self._destination(table.connection, address)
-        chosen = to.address in {each.address for each in self._allowed.trusted}
+        chosen = any(each.address == to.address for each in self._allowed.trusted)
         with contextlib.nullcontext() if chosen else self._allowed.into(table.connection, to):
             yield to
 
