@@ -17,6 +17,7 @@ from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import ConnectionLost, LockTimeout, RowsHeld, SqlQueueError
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options.environment import of_libpq
 from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
@@ -45,6 +46,8 @@ class Target:
     #: holder has vanished.
     relock_timeout: timedelta = timedelta(seconds=60)
     command_timeout: timedelta = timedelta(minutes=5)
+    #: What the url leaves out; see :attr:`ConnectionOptions.environment`.
+    environment: tuple[tuple[str, str], ...] = field(default_factory=of_libpq, repr=False)
     #: Whether to give up after a few seconds, because what is asked for is advice.
     hasty: bool = field(default=False, compare=False)
 
@@ -58,6 +61,7 @@ class Target:
             access_token=options.access_token,
             access_token_provider=options.access_token_provider,
             command_timeout=options.command_timeout,
+            environment=options.environment,
         )
         return made if given is None else replace(made, lock_timeout=given, relock_timeout=given)
 

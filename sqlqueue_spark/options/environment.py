@@ -1,11 +1,13 @@
-"""The login of the environment: ``SQLQUEUE_PASSWORD``, which is for one database and goes to no other.
+"""What options take from the environment: a password, and what a url of PostgreSQL leaves out.
 
-``SQLQUEUE_URL`` says which database that is. What a program or SQL gives to Spark must name it letter for
-letter; a command may name another database of the same server.
+``SQLQUEUE_PASSWORD`` is for one database and goes to no other. ``SQLQUEUE_URL`` says which database that is.
+What a program or SQL gives to Spark must name it letter for letter; a command may name another database of
+the same server.
 """
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.fields import said
@@ -17,6 +19,20 @@ URL, PASSWORD = "SQLQUEUE_URL", "SQLQUEUE_PASSWORD"
 #: What a url is, for people.
 MEANING_OF_URL = "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string."
 _LOGINS = ("password", "accessToken", "accessTokenProvider")
+#: The variables of libpq that say which database is meant where a url does not, and how it is reached.
+#: https://www.postgresql.org/docs/current/libpq-envars.html
+LIBPQ = ("PGDATABASE", "PGHOST", "PGHOSTADDR", "PGOPTIONS", "PGPORT", "PGSERVICE", "PGSSLMODE", "PGUSER")
+
+
+def of_libpq() -> tuple[tuple[str, str], ...]:
+    """The variables of libpq that this machine sets. Without ``PGUSER`` libpq takes the name of its user."""
+    found = {name: value for name in LIBPQ if (value := os.environ.get(name))}
+    if "PGUSER" not in found:
+        with suppress(ImportError, KeyError):  # no Unix; a user without a name
+            import pwd
+
+            found["PGUSER"] = pwd.getpwuid(os.geteuid()).pw_name
+    return tuple(found.items())
 
 
 def check_url(given: Mapping[str, str]) -> None:

@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Protocol
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Naming
-from sqlqueue_spark.options.environment import MEANING_OF_URL
+from sqlqueue_spark.options.environment import MEANING_OF_URL, of_libpq
 from sqlqueue_spark.options.fields import (
     Options,
     address,
@@ -185,6 +185,9 @@ class ConnectionOptions(Options):
         "Another database for one destination's queues; a name that ends in `*` is a prefix.",
         secret=True,
     )
+    #: What urls of PostgreSQL leave out, as it was where the options were read: on the driver. A worker may
+    #: have another environment.
+    environment: tuple[tuple[str, str], ...] = field(default_factory=of_libpq, repr=False)
 
     def naming(self, dialect: NamesTables) -> Naming:
         """The rules by which addresses become tables in a database of this dialect."""

@@ -40,6 +40,7 @@ from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statemen
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options.did_you_mean import did_you_mean
+from sqlqueue_spark.options.environment import LIBPQ
 from sqlqueue_spark.plain_text import splits_login
 
 _CONNECT_SECONDS = 10
@@ -238,7 +239,7 @@ def _conninfo(target: Target, token: str | None) -> str:
         # libpq would take a plain / or @ in a password for the end of it, and we would show the rest.
         if splits_login(target.url) or authority.count("@") > 1:
             raise psycopg.ProgrammingError("the login is not percent-encoded")
-        parts = conninfo_to_dict(target.url)
+        parts = _completed(conninfo_to_dict(target.url), dict(target.environment))
         if "," in str(parts.get("hostaddr") or parts.get("host") or ""):  # the primary, after a fail-over too
             defaults["target_session_attrs"] = "read-write"
         if target.by_token and parts.get("password"):
@@ -257,6 +258,20 @@ def _conninfo(target: Target, token: str | None) -> str:
             "The option url cannot be read as postgresql://user@host:port/database; correct it "
             "(special characters in a password are percent-encoded, or it goes into the option password)."
         ) from None  # the driver's text repeats the url
+
+
+def _completed(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters of a url, and those that it leaves out as the environment of the driver has them.
+
+    Else libpq takes them from this machine's. That of a worker may lead to another database.
+    """
+    if service := given.get("service") or environment.get("PGSERVICE"):  # it says what is left out
+        return {**given, "service": service}
+    left_out = {}
+    for each in Conninfo.get_defaults():
+        if (variable := (each.envvar or b"").decode()) in LIBPQ and variable != "PGSERVICE":
+            left_out[each.keyword.decode()] = environment.get(variable) or (each.compiled or b"").decode()
+    return {**left_out, **given}
 
 
 @contextlib.contextmanager
@@ -305,7 +320,7 @@ def _fail(
         kind,
         "" if error is None else _said(error),
         doing,
-        where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
+        where=f"{parts.get('host') or 'localhost'}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
         user=str(parts.get("user") or ""),
         secrets=[*(str(parts[k]) for k in _SECRETS if parts.get(k)), *([token] if token else [])],
     )
