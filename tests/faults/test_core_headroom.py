@@ -650,13 +650,16 @@ def large(queue):
 
 
 @pytest.mark.tier("all")
-def test_drained_rows_leave_no_pages_for_neighbours_to_walk_through(postgresql, large, clock):
+@pytest.mark.parametrize("headroom, oldest", [("50", 9), ("auto", 5_009)])
+def test_drained_rows_leave_no_pages_for_neighbours_to_walk_through(
+    postgresql, large, clock, headroom, oldest
+):
     with (
         cleanups() as done,
-        timed(postgresql, large, clock, rows=5000, neighbourHeadroom="50") as stream,
+        timed(postgresql, large, clock, rows=5000, neighbourHeadroom=headroom) as stream,
     ):
         neighbours = drain_twenty_thousand(stream, large, clock, 50)
-        assert (done, large.row_versions()[:2]) == ([True], [9, 10])
+        assert (done, large.row_versions()[:2]) == ([True], [oldest, oldest + 1])
         assert buffers_of_first_row(postgresql, 2_000) <= 8
         drain(stream)
     assert handled_once(large, 31_000, stream.ids(), neighbours.handled)

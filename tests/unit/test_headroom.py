@@ -160,9 +160,9 @@ def test_while_a_backlog_waits_the_headroom_is_filled_up_for_eight_seconds():
     for _ in range(8):
         beside.queue.take(500)
         beside.claim()
-        seen.append((beside.headroom.filled_up, beside.headroom.left, beside.headroom.end))
-    stays = [(False, rows, 6_516) for rows in range(3_500, 500, -500)]
-    assert seen == [(True, 4_000, 6_516), *stays, (True, 4_000, 17_016)]
+        seen.append((beside.headroom.left, beside.headroom.end))
+    stays = [(rows, 6_516) for rows in range(3_500, 500, -500)]
+    assert seen == [(4_000, 6_516), *stays, (4_000, 17_016)]
 
 
 def test_at_the_end_of_a_backlog_the_headroom_is_what_they_take_in_two_seconds():

@@ -75,8 +75,6 @@ class Headroom:
         self._size = size
         #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
-        #: Whether the last look has found fewer, and filled up with rows behind those that were drained.
-        self.filled_up = False
         self._left = _Left()
         #: How long the neighbours' pace was measured in all.
         self.measured_seconds = 0.0
@@ -273,7 +271,6 @@ class Headroom:
         stock = max(asked, self.rows)
         if self._wanted is None and self._backlog:
             stock = max(stock, min(self._most, int(_STOCK_SECONDS * self._pace)))
-        self.filled_up = looked.free_before < self.rows
         if self.rows <= looked.free_before <= stock:
             return _Left(looked.floor, left.up_to, looked.free_before, now)
         if stock > asked and (more := self._look(queue, left, stock)).enough:

@@ -135,7 +135,7 @@ class QueueScanner:
         """Find rows behind those that are left to neighbours."""
         before = self.headroom.beside_neighbours
         above = max(after, self.headroom.begin(queue, limits.rows))
-        if self.headroom.beside_neighbours and self.headroom.filled_up:
+        if self.headroom.beside_neighbours:
             self.cleanup.begin_when_worth_it(queue)
         if before and not self.headroom.beside_neighbours:
             self.head.look_from_start_next()
