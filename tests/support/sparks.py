@@ -34,6 +34,7 @@ def start_spark(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         **delta_jars(),
+        "spark.executorEnv.PGDATABASE": "postgres",  # a driver's environment is not its executors'
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.session.timeZone": "UTC",

@@ -134,7 +134,7 @@ def test_beside_another_stream_it_grows_to_32_000_only():
         beside.claim()
         sizes.append(beside.headroom.rows)
         beside.queue.take(beside.headroom.left)
-    assert sizes == [500, 2_000, 8_000, 32_000, 32_000]
+    assert sizes == [1_000, 4_000, 16_000, 32_000, 32_000]
 
 
 def test_the_headroom_follows_the_neighbours_pace():
@@ -174,6 +174,18 @@ def test_at_the_end_of_a_backlog_the_headroom_is_what_they_take_in_two_seconds()
     assert (beside.claim(), beside.headroom.left) == (4_717, 1_800)
 
 
+def test_neighbours_that_pause_find_the_same_headroom_again():
+    beside = Beside(range(1, 1_000_000))
+    beside.claim()
+    beside.queue.take(16)
+    sizes = []
+    for taken in (0, 900, 0, 0, 0, 0, 900):
+        beside.queue.take(taken)
+        beside.claim()
+        sizes.append(beside.headroom.rows)
+    assert sizes == [1_000, *6 * [1_800]]
+
+
 def test_neighbours_that_take_nothing_for_five_seconds_are_gone():
     beside = Beside(range(1, 100_000))
     beside.claim()
@@ -187,12 +199,19 @@ def test_neighbours_that_take_nothing_for_five_seconds_are_gone():
     assert seen == [True, True, True, True, True, False, False]
 
 
-def test_neighbours_that_have_not_taken_a_row_are_forgotten_after_two_seconds():
-    beside = Beside(range(1, 100_000))
+def test_neighbours_that_have_starved_in_a_batch_are_waited_for_as_others_are():
+    """They have taken nothing, and hold nothing now: they pause. Only who still looks may be dead."""
+    beside = Beside(range(1, 1_000_000))
     beside.claim()
-    beside.queue.take(16)
-    assert [beside.claim() for _ in range(3)] == [2_017, 3_017, 1_017]
-    assert not beside.headroom.beside_neighbours
+    seen = []
+    for second in range(30):
+        if second in (0, 10):
+            beside.queue.looking = 8
+            assert [beside.headroom.sees(beside.queue) for _ in range(2)] == [False, True]
+            beside.queue.looking = 0
+        beside.claim()
+        seen.append(beside.headroom.beside_neighbours)
+    assert seen == 5 * [True] + 5 * [False] + 10 * [True] + 10 * [False]
 
 
 def test_neighbours_that_come_back_soon_are_waited_for_twice_as_long():

@@ -282,15 +282,15 @@ class Headroom:
     def _note(self, looked: Oldest, left: _Left, now: float) -> None:
         """Learn from what is left of the rows that were left at the last look."""
         taken = left.rows - looked.free_before
-        if taken > 0:
-            self._taken_at, self._looks_since, self._took = now, 0, True
-        else:
+        if taken <= 0:  # who pauses finds the same headroom again
             self._looks_since += 1
-            patience = self._gone_seconds if self._took else _IDLE_SECONDS
+            may_be_dead = _holders(looked) > 0 and not self._took
+            patience = _IDLE_SECONDS if may_be_dead else self._gone_seconds
             if now - self._taken_at >= patience and self._looks_since >= _GONE_LOOKS:
                 self.rows, self._known_held, self._known_looking = 0, _holders(looked), looked.looking
-                self._gone_at = now if self._took else self._gone_at
-                return
+                self._gone_at = self._gone_at if may_be_dead else now
+            return
+        self._taken_at, self._looks_since, self._took = now, 0, True
         self._most = _MOST_SHARED if looked.streams else _MOST
         if self._wanted is None and left.rows and now > left.seconds:
             self.rows = self._grown(taken, left, now - left.seconds)
