@@ -5,13 +5,15 @@ after its first batch has, or are busy two seconds of ten. The stream is cold (a
 workers start with the first batch) or warm, and writes into noop, Delta or a sink that sleeps five seconds
 a batch. Nothing is set. Their pace in windows of three seconds is compared with what they have beside the
 same stream on another table, and without a stream. Receivers that begin beside a running batch are measured
-from two seconds after its end. The plot is `benchmarks/neighbours.svg`.
+from two seconds after its end, and those that are busy now and then from their next time on. The plot is
+`benchmarks/neighbours.svg`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -152,13 +154,14 @@ def run(url: str, sink: str, start: str, order: str, table: str) -> Run:
                 time.sleep(_MEASURED)
                 first, last = _BEFORE, _last(query, time.time() - _BEFORE - _MEASURED)
         elif order == "busy":
-            paces, first, began = [], 0, time.time() + _OF - _BUSY
+            paces, began = [], time.time() + _OF - _BUSY
             query = pace.SINKS[sink](messages, f"{folder}/stream")
             while query.isActive and len(paces) < _MEASURED:
                 time.sleep(_OF - _BUSY)
                 with server.receivers_beside(table, _RECEIVERS) as spell:
                     time.sleep(_BUSY)
                 paces += [statistics.mean(spell)] * _WINDOW
+            first = _WINDOW * math.ceil(_first(query, began) / _OF)
             last = _WINDOW * int((_last(query, began) - _BUSY) / _OF + 1)
         else:
             query = pace.SINKS[sink](messages, f"{folder}/stream")
@@ -168,11 +171,16 @@ def run(url: str, sink: str, start: str, order: str, table: str) -> Run:
             with server.receivers_beside(table, _RECEIVERS) as paces:
                 began = time.time()
                 time.sleep(_MEASURED)
-                first = next((int(end - began) for end in _ends(query) if end > began), _MEASURED) + _GRACE
+                first = _first(query, began)
                 last = _last(query, began)
         query.stop()
     spark.stop()
     return Run(paces, first, last)
+
+
+def _first(query: StreamingQuery, began: float) -> int:
+    """The second from which receivers are measured that began while a batch was running."""
+    return next((int(end - began) for end in _ends(query) if end > began), _MEASURED) + _GRACE
 
 
 def _last(query: StreamingQuery, began: float) -> int:
