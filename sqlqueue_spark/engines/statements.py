@@ -6,9 +6,9 @@ https://nackjicholson.github.io/aiosql/defining-sql-queries/). The comments belo
 statement does, what goes in and comes out, where names do not say it, and why each hint is there. Names
 that many have: ``after`` and ``up_to`` are RowVersions, ``firsts`` and ``lasts`` the ends of runs of them,
 ``object_id`` and ``database`` those of the table, ``zone`` is that of ``delayed_zone``, and ``name`` of a
-lock a table's full name, quoted. What holds on every engine is said with the statement of PostgreSQL: its
-``seq`` is RowVersion elsewhere, and its arrays are JSON. ``{name}`` is always a quoted identifier, or NULL
-for a column that a table does not have; ``{in_transit}`` is a list of numbers, or NULL.
+claim or a lock a table's full name, quoted. What holds on every engine is said with the statement of
+PostgreSQL: its ``seq`` is RowVersion elsewhere, and its arrays are JSON. ``{name}`` is always a quoted
+identifier, or NULL for a column that a table lacks; ``{in_transit}`` is a list of numbers, or NULL.
 What several statements of an engine say alike stands below ``-- shared: message``, and in them ``{message}``.
 A statement that an engine has no use for is one line with the reason: ``-- none: announce · no statement …``.
 """

@@ -184,8 +184,7 @@ class Queue:
 
     def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Find the next rows above ``after`` without locking them; expired rows are not told apart."""
-        found = self._execute("look", after=after, up_to=up_to, count=limit)
-        return self.connection.dialect.claimed(found)
+        return self.connection.dialect.claimed(self._execute("look", after=after, up_to=up_to, count=limit))
 
     def announce(self, sessions: set[int], *, workers_take: bool = False) -> None:
         """Tell other streams on the queue, as long as the connection lives, that this session is a stream's.
@@ -325,7 +324,7 @@ class Queue:
     def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
         if statement not in _OF_CATALOGUE:
             self._guard()
-        bound = {**self.table.identified, **parameters}
+        bound = {**self.table.identified, "name": self._names["queue"], **parameters}
         return self.connection.execute(self._render(statement), bound, doing=Doing(doing, self.name))
 
     def _render(self, statement: str) -> Statement:

@@ -99,15 +99,16 @@ def test_no_statement_reads_more_than_its_rows(postgresql, statistics):
     if statistics == "of a full table":
         queue.execute("ANALYZE {table}")
     scattered = POSTGRESQL.bind(RowSet((row, row) for row in range(1, 2000, 2)))
+    everything = {"after": LOWEST, "up_to": HIGHEST, "count": 4000, "object_id": 0, "name": "orders"}
     asked = {
-        "claim": {"after": LOWEST, "up_to": HIGHEST, "count": 4000},
+        "claim": everything,
         "lock": scattered,
         "delete": scattered,
         "ids": scattered,
         "read": {"first": 100, "last": 200},
         "highest": {},
         "waiting": {"after": 100},
-        "look": {"after": LOWEST, "up_to": HIGHEST, "count": 4000},
+        "look": everything,
         "take": {"first": 100, "last": 200, "count": 50},
     }
     plans = {}

@@ -125,3 +125,21 @@ def test_settling_again_finds_a_table_created_again(engine, queue, after):
         queue.insert(5, start=10)
         stream.drain()
         assert (stream.batches(), queue.count()) == ([list(range(1, 11)), list(range(11, 16))], 0)
+
+
+@pytest.mark.parametrize("mode", ["receiveOnly", "none"])
+def test_a_queue_that_is_partitioned_under_an_idle_stream_is_refused(postgresql, mode):
+    """Its stream would find it empty for ever."""
+    queue = postgresql.create_queue()
+    with streaming(postgresql, queue, transactionMode=mode) as stream:
+        assert not stream.trigger()
+        postgresql.execute(
+            "BEGIN; ALTER TABLE orders RENAME TO part; CREATE TABLE orders (LIKE part INCLUDING DEFAULTS) "
+            "PARTITION BY RANGE (seq); ALTER TABLE orders ATTACH PARTITION part DEFAULT; COMMIT"
+        )
+        queue.insert(10)
+        with pytest.raises(
+            QueueError, match=r"^orders@\[public\] is a partitioned table, not a queue table; "
+        ):
+            eventually(stream.trigger)
+        assert queue.count() == 10

@@ -5,22 +5,26 @@ and nothing is lost.
 import contextlib
 import threading
 
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
 from tests.conftest import GUARDED_PASSWORD
-from tests.support.driver import streaming
-from tests.support.messages import message_ids, row_ids
+from tests.support.driver import at_step, streaming
+from tests.support.messages import headers, message_ids, row_ids
 from tests.support.postgresql import PostgresEngine
-from tests.support.sending import PLAIN, batch, composed, ids_in, options
+from tests.support.sending import PLAIN, batch, composed, ids_in, options, steps
 
 
 @contextlib.contextmanager
@@ -115,3 +119,25 @@ def test_a_server_that_became_a_standby_is_tried_again(server, postgresql):
         stream.drain()
         back.join()
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(10)), 0, 0)
+
+
+def test_an_id_that_gets_another_type_between_two_chunks_fails_no_message(postgresql):
+    """The statements that ask the outbox were prepared for the type of before."""
+    queue, source = postgresql.create_queue(), postgresql.create_queue("source")
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
+    given = options(postgresql)
+    received = [
+        batch(
+            numbers, Id=[*map(str, row_ids(numbers))], Queue=source.address, Headers=[*map(headers, numbers)]
+        ).append_column("RowVersion", pa.array(numbers, pa.int64()))
+        for numbers in (range(5), range(5, 10))
+    ]
+    widen = 'ALTER TABLE "Sales_OutboxData" ALTER "MessageId" TYPE varchar(300)'
+    found = Destinations(given)
+    with (
+        at_step(fail_points.CHUNK_SENT, lambda: postgresql.execute(widen)) as times,
+        steps(),
+        Sender(found) as sender,
+    ):
+        sent = sender.send(composed(given, *received, destinations=found))
+    assert (times, sent.sent, sent.failed, ids_in(queue)) == ([1], 10, 0, message_ids(range(10)))

@@ -17,7 +17,8 @@ ALL = Rights(user="shop", receiver_lacks=(), sender_lacks=())
 def told(indexes, *pairs):
     given = answering(indexes=indexes, numbers=NUMBERS, settings=pairs)
     made = [*facts(QueueAdmin(given, TABLE), ALL)]
-    assert given.asked["settings"] == {"database": "Shop]s", "object_id": 42}
+    asked = {"database": "Shop]s", "object_id": 42, "name": "[Shop]]s].[dbo].[orders]"}
+    assert given.asked["settings"] == asked
     return {each.name: (each.value, each.remedy_sql) for each in made}, made
 
 

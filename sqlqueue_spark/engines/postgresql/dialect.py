@@ -13,18 +13,18 @@ from typing import Any, ClassVar
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, Load
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind
 from sqlqueue_spark.engines.statements import Parameters
+from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.row_set import RowSet
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _KINDS = {
-    **dict.fromkeys(("25P04", "57P01", "57P02", "57P05"), Kind.CONNECTION_LOST),
+    **dict.fromkeys(("25P03", "25P04", "57P01", "57P02", "57P05"), Kind.CONNECTION_LOST),
     **dict.fromkeys(("28000", "28P01"), Kind.LOGIN_REFUSED),
     **dict.fromkeys(("3F000", "42P01"), Kind.NO_TABLE),
-    **dict.fromkeys(("40001", "40P01"), Kind.GAVE_WAY),
+    **dict.fromkeys(("40001", "40P01", "55006"), Kind.GAVE_WAY),  # 55006: others are kept out
     **dict.fromkeys(("42703", "42804", "42883", "42809"), Kind.WRONG_SHAPE),
-    "25P03": Kind.CONNECTION_LOST,  # idle in transaction for too long: the session was ended
     "25006": Kind.READ_ONLY,  # a standby, or a database or login whose transactions are read-only
     # What follows says nothing of a row: the table takes no COPY or takes none in a WITH (row security, a
     # rule), is a view, or has used up its numbers.
@@ -32,7 +32,6 @@ _KINDS = {
     # No room on the disk, more temporary files than allowed; the system's errors; what is damaged on disk.
     **dict.fromkeys(("53100", "53400", "58000", "58030", "XX001", "XX002"), Kind.TAKES_NOTHING),
     "53200": Kind.TOO_LARGE,  # no memory, or no room for more locks
-    "55006": Kind.GAVE_WAY,  # the table is in use in a way that keeps others out
     "57P03": Kind.NOT_READY,  # the server is just starting, recovering or shutting down
     "3D000": Kind.NO_DATABASE,
     "42501": Kind.NO_RIGHT,
@@ -83,8 +82,12 @@ _WORDS = {
     Kind.NOT_TRUSTED: ("certificate verify failed", "server certificate for", "root certificate file"),
     Kind.OTHER_SERVER: ("invalid response to SSL negotiation", "expected authentication request from server"),
 }
-#: What has the state of a refusal of all rows (42501, 0A000) and is none: others may go in, or these later.
-_SAYS_LITTLE = ("new row violates row-level security", "cached plan must not change result type")
+#: What says more than its state does.
+_SAID = {
+    "in statement pooling mode": Kind.SHARED_SESSION,  # PgBouncer's words
+    "new row violates row-level security": Kind.OTHER,  # others may go in
+    "cached plan must not change result type": Kind.GAVE_WAY,  # a rollback lets it be prepared anew
+}
 
 
 class PostgreSQL(Dialect):
@@ -126,7 +129,9 @@ class PostgreSQL(Dialect):
         return url.startswith(("postgresql://", "postgres://"))
 
     def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
-        row_versions, expired, sizes, in_transit = rows[0]
+        row_versions, expired, sizes, in_transit, same = rows[0]
+        if not same:  # the step is repeated, and opens the queue anew
+            raise ConnectionLost("A queue's name means another table since it was opened; open it again.")
         return (row_versions, expired, sizes, in_transit or ()) if row_versions else None
 
     def bind(self, runs: RowSet) -> Parameters:
@@ -179,13 +184,9 @@ class PostgreSQL(Dialect):
                 gave_way = "could not serialize" in message or "deadlock detected" in message
                 return Kind.GAVE_WAY if gave_way else Kind.OTHER
             return Kind.CONNECTION_LOST
-        if "in statement pooling mode" in message:  # PgBouncer's words
-            return Kind.SHARED_SESSION
-        if sqlstate.startswith("08"):
-            return Kind.CONNECTION_LOST
-        if any(each in message for each in _SAYS_LITTLE):
-            return Kind.OTHER
-        return _KINDS.get(sqlstate, Kind.OTHER)
+        if said := [kind for words, kind in _SAID.items() if words in message]:
+            return said[0]
+        return Kind.CONNECTION_LOST if sqlstate.startswith("08") else _KINDS.get(sqlstate, Kind.OTHER)
 
     def refusal(self, sqlstate: str) -> Kind:
         """What the state of a refused login means."""

@@ -11,17 +11,16 @@ coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0)
 -- name: claim
 -- Locks the next rows in seq order.
 -- out: one row of arrays: seq, expired, bytes, and the seq of the rows that may be messages in transit; NULL
---     where there are none
+--     where there are none; and whether the name still means the table that was opened
 -- SKIP LOCKED steps over rows other receivers hold; FOR UPDATE keeps what is read until the transaction ends.
 -- The lengths come from TOAST pointers, so the statement fetches no large body. statement_timestamp() is the
 -- database's clock; expires is in UTC. The answer is one row of arrays, because that costs the client a fifth
 -- of what as many rows cost. The cast to bigint, here and elsewhere: without it a prepared statement fails
 -- when the column is widened from integer. The cast stands outside the subquery, because the index would not
--- serve a sort by the cast value.
-SELECT pg_catalog.array_agg(seq::bigint),
-       pg_catalog.array_agg(expired),
-       pg_catalog.array_agg(bytes),
-       pg_catalog.array_agg(seq::bigint) FILTER (WHERE in_transit)
+-- serve a sort by the cast value. A partitioned table in the place of that one would look empty.
+SELECT pg_catalog.array_agg(seq::bigint), pg_catalog.array_agg(expired), pg_catalog.array_agg(bytes),
+       pg_catalog.array_agg(seq::bigint) FILTER (WHERE in_transit),
+       to_regclass(:name::text)::oid = :object_id::oid
 FROM (
     SELECT seq,
            expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired,
@@ -127,13 +126,12 @@ VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON, SKIP_LOCKED) {queue}
 
 -- name: look
 -- Returns the next rows in seq order, and locks nothing.
--- out: one row of arrays: seq, false, bytes, seq as in claim
+-- out: one row: seq, false, bytes and the rest as in claim
 -- This is for workers that take rows without a claim. The statement also returns rows that others hold; the
 -- statement take steps over them later. Only take judges which rows have expired. Arrays as in claim.
-SELECT pg_catalog.array_agg(seq::bigint),
-       pg_catalog.array_agg(false),
-       pg_catalog.array_agg(bytes),
-       pg_catalog.array_agg(seq::bigint) FILTER (WHERE in_transit)
+SELECT pg_catalog.array_agg(seq::bigint), pg_catalog.array_agg(false), pg_catalog.array_agg(bytes),
+       pg_catalog.array_agg(seq::bigint) FILTER (WHERE in_transit),
+       to_regclass(:name::text)::oid = :object_id::oid
 FROM (
     SELECT seq,
            {row_bytes} AS bytes,
