@@ -14,7 +14,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Target
-from sqlqueue_spark.errors import TooMuch
+from sqlqueue_spark.errors import QueueError, TooMuch
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.waiting import delayed_mover
@@ -25,6 +25,7 @@ from tests.support.driver import Crash, at_step, crash
 from tests.support.drivers import death
 from tests.support.error_rows import full
 from tests.support.messages import message_id, message_ids
+from tests.support.postgresql import PostgresEngine
 from tests.support.sending import batch, ids_in, send, steps, watched
 from tests.support.waiting import eventually
 
@@ -242,6 +243,38 @@ def test_a_connection_that_is_cut_costs_no_message(engine, tables):
         looks = iter([False, False, True])
         mover(engine, "Sales").run(lambda _: next(looks))
     assert (cut, places(tables)) == ([1], DELIVERED)
+
+
+def test_a_mover_waits_while_its_login_is_refused(postgresql, guarded_url, tables):
+    """The database fails over, and has cut its connection."""
+    waiting, *_ = tables
+    for name in ('"Sales.Delayed"', "orders", "error"):
+        postgresql.execute(f"GRANT ALL ON {name} TO guarded")
+    for name in ("orders_seq_seq", "error_seq_seq"):
+        postgresql.execute(f"GRANT USAGE ON SEQUENCE {name} TO guarded")
+    back = threading.Timer(0.5, postgresql.execute, ["ALTER ROLE guarded LOGIN"])
+
+    def refuse():
+        postgresql.execute("ALTER ROLE guarded NOLOGIN")
+        postgresql.cut_connections()
+        back.start()
+
+    with at_step(fail_points.DUE_SENT, refuse) as times, steps():
+        mover(PostgresEngine(guarded_url), "Sales").run(lambda _: waiting.count() == 0)
+    back.join()
+    assert (times, places(tables)) == ([1], DELIVERED)
+
+
+def test_a_table_that_goes_while_a_mover_runs_is_said_with_the_remedy(postgresql, tables):
+    waiting, *_ = tables
+
+    def rename_at_the_second(_):
+        if waiting.count() == 0:
+            postgresql.execute(f'ALTER TABLE {waiting.quoted} RENAME TO "Before"')
+        return False
+
+    with pytest.raises(QueueError, match=r"create it with: sqlqueue delayed create 'Sales@\[public\]'"):
+        mover(postgresql, "Sales").run(rename_at_the_second)
 
 
 def test_rows_of_a_mover_that_hangs_are_left_to_it(engine, tables):

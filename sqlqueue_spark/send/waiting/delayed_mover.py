@@ -70,6 +70,7 @@ class DelayedMover:
     error_queue: str
     chosen: Collection[Table]
     _table: DelayedTable | None = None
+    _reached: bool = False
     _found: QueueTable = field(init=False)
     _allowed: AllowedDestinations = field(init=False)
     #: The most messages of a portion, since one was more than the server has locks or memory for.
@@ -87,14 +88,17 @@ class DelayedMover:
         :raises QueueError: the table or the error queue is not there.
         """
         total, wait = Sent(), 0.0
+        retry = Retry(f"moving from {delayed.table_of(self.owner)}")
         try:
             while not pause(wait):
-                wait, done = Retry(f"moving from {delayed.table_of(self.owner)}").retried(
-                    self._look, on_failure=self._failed
-                )
+                wait, done = retry.retried(self._look, on_failure=self._failed)
                 if done != Sent():
                     total += done
                     moved(done)
+        except errors.QueueError:
+            self.close()
+            self._opened()  # tells more, where another table has the name or none
+            raise
         finally:
             self.close()
         return total
@@ -276,7 +280,7 @@ class DelayedMover:
 
     def _opened(self) -> DelayedTable:
         if self._table is None:
-            connection = connect(Target.of(self.options))
+            connection = connect(Target.of(self.options), again=self._reached)
             try:
                 with connection.transaction():
                     self._found = delayed.get(connection, self.owner)
@@ -285,7 +289,7 @@ class DelayedMover:
             except BaseException:
                 connection.close()
                 raise
-            self._table = DelayedTable(connection, self._found.table)
+            self._table, self._reached = DelayedTable(connection, self._found.table), True
             self._allowed = AllowedDestinations(self.options, tuple(filter(None, there)))
         return self._table
 
@@ -316,13 +320,10 @@ def _move(table: DelayedTable, to: QueueTable, messages: Sequence[Forwarded], *,
 
 def _read(due: Due) -> tuple[_To, str]:
     """The address that a message goes to, and the rest of its headers without the one that says so."""
-    member = _MEMBER.match(due.rest) if due.before else None
-    if member is not None:
+    if due.before and (member := _MEMBER.match(due.rest)) is not None:
         try:
             return json.loads(member[1], strict=False) or None, due.rest[member.end() :]
         except ValueError:  # an escape of JSON that is none
             return _UNREADABLE, due.rest
     address = None if due.before else (parse_headers(due.rest) or {}).get(FORWARD_DESTINATION)
-    if not address:
-        return None, due.rest
-    return address, without_headers(due.rest, {FORWARD_DESTINATION})
+    return (address, without_headers(due.rest, {FORWARD_DESTINATION})) if address else (None, due.rest)
