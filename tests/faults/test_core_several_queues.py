@@ -13,6 +13,7 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.receive.claiming import set_aside, stream_scanner
 from sqlqueue_spark.receive.claiming.batch_size import BatchSize
 from sqlqueue_spark.receive.receiver import Receiver
@@ -21,7 +22,7 @@ from sqlqueue_spark.tables import queue_table
 from tests.support import death_steps, tampering
 from tests.support.clock import Clock
 from tests.support.driver import STEPS, Crash, Reader, at_step, crash, streaming
-from tests.support.messages import row_ids
+from tests.support.messages import row_id, row_ids
 from tests.support.several import Queues, by_queue, ids_of
 from tests.support.waiting import eventually
 
@@ -562,6 +563,34 @@ def test_a_queue_whose_rows_may_not_be_deleted_does_not_hold_up_the_others(postg
         postgresql.execute("GRANT DELETE ON c TO guarded")
         eventually(lambda: not stream.trigger() and queues["c"].count() == 0)
         has_everything(stream, ids)
+
+
+def test_a_queue_of_which_the_server_keeps_a_row_does_not_hold_up_the_others(postgresql):
+    """A row of another table refers to it."""
+    queues = Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    postgresql.execute("CREATE TABLE kept (id uuid REFERENCES c); INSERT INTO kept SELECT id FROM c LIMIT 1")
+    with streaming(postgresql, queues, queues=queues.listed, **SMALL) as stream:
+        eventually(lambda: not stream.trigger() and queues["e"].count() == 0)
+        has_everything(stream, ids, "abde")
+        postgresql.execute("DROP TABLE kept")
+        eventually(lambda: not stream.trigger() and queues["c"].count() == 0)
+        has_everything(stream, ids)
+
+
+def test_a_message_in_transit_that_the_server_keeps_does_not_hold_up_the_others(postgresql):
+    """A row of another table refers to it."""
+    queues, elsewhere = Queues(postgresql, *FIVE), postgresql.create_queue("elsewhere")
+    ids = fill(queues)
+    on_its_way = json.dumps({"NServiceBus.MessageId": "m", FORWARD_DESTINATION: '"public"."elsewhere"'})
+    queues["c"].insert_row(id=row_id(900), headers=on_its_way, body=b"x")
+    postgresql.execute(f"CREATE TABLE kept (id uuid REFERENCES c); INSERT INTO kept VALUES ('{row_id(900)}')")
+    with streaming(postgresql, queues, queues=queues.listed, **SMALL) as stream:
+        eventually(lambda: not stream.trigger() and queues.count() == 1)
+        has_everything(stream, ids)
+        postgresql.execute("DROP TABLE kept")
+        eventually(lambda: not stream.trigger() and elsewhere.count() == 1)
+        assert queues.count() == 0
 
 
 def test_a_queue_that_is_locked_when_it_is_looked_at_first_does_not_hold_up_the_others(postgresql):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, TooMuch
+from sqlqueue_spark.errors import SqlQueueError, TooMuch
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import QueueRows, claim, claim_again
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch
-from sqlqueue_spark.receive.claiming.set_aside import setting_aside
+from sqlqueue_spark.receive.claiming.set_aside import of_one_queue, setting_aside
 from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.tables.queues import Queue
 
@@ -95,8 +95,8 @@ class Claims(BatchMaker):
             for queue, sizes in due:  # in transactions of their own
                 try:
                     stay = self.forwarder.move(queue, sizes)
-                except (QueueError, ConfigurationError, LockTimeout) as error:
-                    if not session.several:
+                except SqlQueueError as error:
+                    if not of_one_queue(session, error):
                         raise
                     # The next turn sees a queue that fails.
                     log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(sizes), error)

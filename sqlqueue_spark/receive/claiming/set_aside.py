@@ -7,22 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.errors import (
-    ClaimLost,
-    ConfigurationError,
-    LockTimeout,
-    QueueError,
-    RowsHeld,
-    SqlQueueError,
-)
+from sqlqueue_spark.errors import LockTimeout, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 
 log = plain_text.logger(__name__)
 
 #: How long a batch does without a queue that has failed.
 LATER_SECONDS = 5.0
-#: Errors of one queue that leave the other queues of the stream usable.
-_OF_ONE_QUEUE = (ClaimLost, QueueError, ConfigurationError, LockTimeout, RowsHeld)
 
 
 class QueueFails(Exception):
@@ -34,13 +25,19 @@ class QueueFails(Exception):
         self.cause = cause
 
 
+def of_one_queue(session: QueueSession, error: SqlQueueError) -> bool:
+    """Whether an error leaves other queues of the stream usable."""
+    of_all = isinstance(error, TryAgain) and not isinstance(error, LockTimeout | RowsHeld)
+    return session.several and not of_all
+
+
 @contextmanager
 def setting_aside(session: QueueSession, name: str) -> Iterator[None]:
     """Within the block an error of one queue is a :class:`QueueFails`, if the stream has other queues."""
     try:
         yield
-    except _OF_ONE_QUEUE as error:
-        if not session.several:
+    except SqlQueueError as error:
+        if not of_one_queue(session, error):
             raise
         raise QueueFails(name, error) from error
 
