@@ -45,12 +45,14 @@ def insert_stored(connection: Connection, table: QueueTable, messages: "pa.Recor
 
 def _load(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> int:
     dialect, doing = connection.dialect, Doing("sending to", table.name)
-    name = "insert_by_policy" if table.row_security else "insert"
+    asked = dialect.statement("row_security")  # each time: it may be switched on since the table was found
+    by_policy = connection.execute(asked, {"name": dialect.table(table.table)}, doing=doing) == [(True,)]
+    name = "insert_by_policy" if by_policy else "insert"
     statement = dialect.render(name, time=dialect.quote(table.due or "expires"), **filled(dialect, table))
     took = 0
     for start in range(0, messages.num_rows, dialect.written):
         part = messages.slice(start, dialect.written)
-        if table.row_security:
+        if by_policy:
             rows = connection.modify(statement, dialect.bind_columns(part), doing=doing)
         else:
             rows = connection.load(statement, dialect.bind_messages(part), doing=doing)

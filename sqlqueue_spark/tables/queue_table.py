@@ -56,9 +56,6 @@ class QueueTable:
     due: str | None = None
     #: Whether that database is read-only here: a readable copy, or one on a standby server.
     read_only: bool = False
-    #: Whether policies decide which rows this login may insert. Then :attr:`Dialect.bind_messages` has no way
-    #: in.
-    row_security: bool = False
     #: Whether plain reads see row versions: also those of rows that an open transaction has deleted. A claim
     #: then deletes its rows at once, as the one-row receivers do, and settling it is only the commit.
     row_versions: bool = False
@@ -126,10 +123,10 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
             f"The queue {table} lies in database {table.catalog!r}, which is not there ({error}); correct "
             "the address."
         ) from error
-    if not found:
+    rows = found and connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
+    if not rows:  # also where it has just been dropped
         return None
-    schema, name, object_id, _, row_security = found[0]
-    rows = connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
+    schema, name, object_id, _ = found[0]
     columns = tuple(Column(*row) for row in rows)
     dues = [column.name for column in columns if column.name.lower() == "due"]
     spelled = spelled or catalog
@@ -142,7 +139,6 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         due=dues[0] if dues and not dialect.has_queue_columns(each.name for each in columns) else None,
         database=catalog,
         read_only=bool(read_only),
-        row_security=bool(row_security),
         foreign=None if spelled == database else spelled,
     )
 
@@ -204,7 +200,7 @@ def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:
 
 def identity_of(found: tuple[object, ...]) -> str:
     """The object id and, where the engine knows it, the creation date."""
-    _, _, object_id, created, _ = found
+    _, _, object_id, created = found
     return f"{object_id}/{created}" if created else str(object_id)
 
 
@@ -256,9 +252,8 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
         rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
     kinds = {Table(table=name, schema=schema): kind for schema, name, kind in rows}
     here = Table(table=table.table, schema=table.schema)
-    if kind := kinds.pop(here, None):
-        what_it_is = "a table from which others inherit" if kind == "table" else f"a {kind}"
-        return QueueError(f"{table} is {what_it_is}, not a queue table; correct {what} or its schema.")
+    if (kind := kinds.pop(here, "table")) != "table":  # else it has just been created
+        return QueueError(f"{table} is a {kind}, not a queue table; correct {what} or its schema.")
     near = [str(replace(each, catalog=table.catalog)) for each, kind in kinds.items() if kind == "table"]
     but = f", but there is {' and '.join(near)}" if near else ""
     return QueueError(

@@ -4,6 +4,7 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.administration import queue_peek, queue_tables
+from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.queue_findings import Finding
 from sqlqueue_spark.options import ConnectionOptions
@@ -74,6 +75,31 @@ def test_what_has_the_name_of_a_queue_and_is_none_is_said_to_be_that(postgresql,
         inspect(postgresql)
     assert str(caught.value) == (
         f"orders@[public] is {other}, not a queue table; correct the queue name or its schema."
+    )
+
+
+@pytest.mark.parametrize(
+    "look, between",
+    [("columns", "DROP TABLE orders"), ("namesakes", "CREATE TABLE orders (seq bigint)")],
+    ids=["goes", "comes"],
+)
+def test_a_table_that_comes_or_goes_between_two_looks_is_missing(postgresql, monkeypatch, look, between):
+    """It is no table of another kind, and lacks no column."""
+    if look == "columns":
+        postgresql.create_queue()
+    execute = PostgresConnection.execute
+
+    def execute_behind(self, statement, *given, **named):
+        if statement.name == look:
+            postgresql.execute(between)
+        return execute(self, statement, *given, **named)
+
+    monkeypatch.setattr(PostgresConnection, "execute", execute_behind)
+    with pytest.raises(QueueError) as caught:
+        inspect(postgresql)
+    assert str(caught.value) == (
+        "There is no queue table orders@[public] in this database; create it with: sqlqueue create 'orders', "
+        "or correct the queue name or its schema."
     )
 
 

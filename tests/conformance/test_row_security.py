@@ -10,6 +10,8 @@ from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.inspection.doctor.database_checks import checks
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.insert import insert
 from sqlqueue_spark.tables.rights import held
@@ -17,7 +19,7 @@ from tests.support.delayed import DelayedRows, in_an_hour
 from tests.support.messages import body, message_id, message_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.postgresql import PostgresEngine
-from tests.support.sending import Outgoing, batch, ids_in, options, outgoing_rows, send
+from tests.support.sending import Outgoing, batch, composed, ids_in, options, outgoing_rows, send
 
 
 def secure(postgresql, table, check="true", policy="INSERT"):
@@ -54,6 +56,21 @@ def test_messages_go_in_by_a_policy(postgresql, orders, sender, outbox):
     assert [row.body for row in found] == [body(number) for number in range(5)]
     assert [row.expires is None for row in found] == [False, True, True, True, True]
     assert postgresql.queue("error").count() == 0
+
+
+def test_messages_go_in_by_a_policy_that_comes_while_the_sink_runs(postgresql, orders, sender):
+    """It found the table before."""
+    given = options(sender, errorQueue="error")
+    found = Destinations(given)
+
+    def send_more(numbers):
+        with Sender(found) as task:
+            return task.send(composed(given, batch(numbers), destinations=found))
+
+    before = send_more(range(5))
+    secure(postgresql, "orders")
+    assert send_more(range(5, 10)) == before
+    assert ids_in(orders) == message_ids(range(10))
 
 
 def test_a_row_by_policy_is_the_row_that_goes_in_without(postgresql, orders, sender):

@@ -40,8 +40,8 @@ def answers(*, there=True, found=FAILED, indexes=INDEXED):
     row = [5, ID, "c", "r", NOW, found, "body"]
     return [
         *(DATABASE, STORAGE, CLOCK, TABLE_COLUMNS, indexes),
-        Answer("FROM [shop].sys.tables", "wwiwb", [["dbo", "error", 77, NOW, 0]]),
-        Answer("FROM [other].sys.tables", "wwiwb", [["dbo", "billing", 88, NOW, 0]] if there else []),
+        Answer("FROM [shop].sys.tables", "wwiw", [["dbo", "error", 77, NOW]]),
+        Answer("FROM [other].sys.tables", "wwiw", [["dbo", "billing", 88, NOW]] if there else []),
         Answer("DB_ID", "wbw", [["shop", 0, "other"]]),
         Answer("MAX(RowVersion)", "i", [[9]]),
         Answer("COUNT_BIG(*)", "i", [[1]]),

@@ -82,8 +82,7 @@ class QueueRows:
         if (deleted := self.queue.delete(self.live) + self.queue.delete(self.expired)) != self.count:
             raise ClaimLost(
                 f"Deleting from {self.name} found {deleted} of {self.count} locked rows, so nothing was "
-                "deleted; another session changes rows without locking them, or a trigger, a rule or a "
-                "policy keeps them: stop that."
+                "deleted; stop what keeps rows (a trigger, a rule) or changes them without locking them."
             )
 
 

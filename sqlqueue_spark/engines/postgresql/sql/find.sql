@@ -14,12 +14,11 @@ WHERE d.datname = current_database()
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
--- out: schema, table, object id, creation date (unknown here), whether policies decide which rows this login
---     may insert
+-- out: schema, table, object id, creation date (unknown here)
 -- The object id survives VACUUM FULL and TRUNCATE, which change the file number, but not a DROP. The
 -- statement finds no partitioned table, and no table from which others inherit. A claim is deleted by ctid,
 -- and ctid does not tell their rows apart.
-SELECT n.nspname::text, c.relname::text, c.oid::bigint, '', row_security_active(c.oid)
+SELECT n.nspname::text, c.relname::text, c.oid::bigint, ''
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'
@@ -28,8 +27,9 @@ WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'
 -- name: namesakes
 -- Returns what people may mean by a name that is no queue table: what has it in any schema, in any case.
 SELECT n.nspname::text, c.relname::text,
-       CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view'
-                      WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' END
+       CASE c.relkind WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view'
+         WHEN 'f' THEN 'foreign table' ELSE CASE WHEN c.oid IN (SELECT inhparent FROM pg_catalog.pg_inherits)
+             THEN 'table from which others inherit' ELSE 'table' END END
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE lower(c.relname::text) = lower(:name::text) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')

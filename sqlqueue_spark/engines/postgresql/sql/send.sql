@@ -16,6 +16,10 @@ SELECT set_config('default_transaction_isolation',
 -- unnest(…). The tables have no optional columns here.
 COPY {queue} (id, {time}, headers, body) FROM STDIN (FORMAT binary)
 
+-- name: row_security
+-- Returns whether policies decide which rows this login may insert into the table of a full name, quoted.
+SELECT row_security_active(:name::text)
+
 -- name: insert_by_policy
 -- Does so where row security is active.
 -- in: arrays of Ids, times of expiry or delivery, headers, bodies     out: number of rows

@@ -20,8 +20,7 @@ SELECT CONVERT(varchar(36), service_broker_guid) FROM sys.databases WHERE databa
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
 -- The object id and the creation date survive TRUNCATE and index rebuilds, but not a DROP.
-SELECT s.name, t.name, CAST(t.object_id AS bigint), CONVERT(varchar(33), t.create_date, 126),
-    CAST(0 AS bit)
+SELECT s.name, t.name, CAST(t.object_id AS bigint), CONVERT(varchar(33), t.create_date, 126)
 FROM {catalog}.sys.tables AS t
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = :schema AND t.name = :name

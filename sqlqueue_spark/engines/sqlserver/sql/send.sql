@@ -42,4 +42,5 @@ FROM (
 ORDER BY m.n
 OPTION (MAX_GRANT_PERCENT = 10)
 
+-- none: row_security · insert is right in any case.
 -- none: insert_by_policy · a security policy lets insert run, and refuses single rows.
