@@ -100,7 +100,7 @@ class Kind(Enum):
         "on PostgreSQL, to lock rows) on its queue, a sender INSERT (and USAGE on the sequence of a "
         "PostgreSQL queue)."
     )
-    NO_TABLE = "The table is not there{while_} at {where} ({said}); create it with: sqlqueue create {table}."
+    NO_TABLE = "The table is not there{while_} at {where} ({said}); create it {how}."
     WRONG_SHAPE = (
         "The table is not shaped like a queue table{while_} ({said}); see what is wrong with: sqlqueue "
         "inspect {table}."
@@ -190,8 +190,11 @@ def fail(
     first_line = (text.strip().splitlines() or ["no reason given"])[0]
     said = _masked(first_line, secrets)[:_LONGEST].rstrip(".")
     while_ = f" while {doing}" if doing else ""
-    table = for_shell(doing.table) if isinstance(doing, Doing) else "QUEUE"
-    sentence = kind.value.format(where=where, user=repr(user), said=said, while_=while_, table=table)
+    table, how = "QUEUE", "again"
+    if isinstance(doing, Doing):
+        table, owner = for_shell(doing.table), doing.table.replace(".Delayed@", "@")
+        how = f"with: sqlqueue {'' if owner == doing.table else 'delayed '}create {for_shell(owner)}"
+    sentence = kind.value.format(where=where, user=repr(user), said=said, while_=while_, table=table, how=how)
     error = _ERRORS.get(kind, errors.ConfigurationError)(sentence)
     if isinstance(error, errors.ConfigurationError):
         error.may_pass = kind in _MAY_PASS

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
+from sqlqueue_spark.engines.driver_errors import Doing, DriverError, Kind, fail
 from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.errors import QueueError, SqlQueueError
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,11 @@ def test_a_policy_that_refuses_a_row_is_no_missing_right():
     assert POSTGRESQL.kind(DriverError("42501", None, said)) is Kind.OTHER
 
 
+def test_a_statement_that_was_prepared_for_another_type_is_tried_again():
+    said = "cached plan must not change result type"
+    assert POSTGRESQL.kind(DriverError("0A000", None, said)) is Kind.GAVE_WAY
+
+
 def test_a_table_of_sql_server_without_another_number_takes_no_rows():
     said = "Arithmetic overflow error converting {} to data type bigint."
     kinds = [
@@ -141,6 +146,23 @@ def test_a_secret_that_begins_another_one_leaves_nothing_of_it():
         said("the tokens hunter2 and hunter2-and-more", "hunter2", "hunter2-and-more")
         == "the tokens *** and ***"
     )
+
+
+@pytest.mark.parametrize(
+    "doing, remedy",
+    [
+        (Doing("sending to", "orders@[public]@[shop]"), "with: sqlqueue create 'orders@[public]@[shop]'."),
+        (
+            Doing("sending to", "Sales.Delayed@[public]@[shop]"),
+            "with: sqlqueue delayed create 'Sales@[public]@[shop]'.",
+        ),
+        ("staging in Shop.Outgoing@[public]", "again."),
+    ],
+)
+def test_what_creates_a_missing_table_is_told_of_each_kind(doing, remedy):
+    with pytest.raises(QueueError) as caught:
+        fail(None, Kind.NO_TABLE, "it is gone", doing, where="a", user="a", secrets=())
+    assert str(caught.value) == f"The table is not there while {doing} at a (it is gone); create it {remedy}"
 
 
 def test_of_a_long_error_the_beginning_is_told():

@@ -131,7 +131,7 @@ class PostgreSQL(Dialect):
     def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
         row_versions, expired, sizes, in_transit, same = rows[0]
         if not same:  # the step is repeated, and opens the queue anew
-            raise ConnectionLost("A queue's name means another table since it was opened; open it again.")
+            raise ConnectionLost("A queue's name means another table than before; try again.")
         return (row_versions, expired, sizes, in_transit or ()) if row_versions else None
 
     def bind(self, runs: RowSet) -> Parameters:
