@@ -12,7 +12,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.receive.claiming import set_aside, stream_scanner
 from sqlqueue_spark.receive.claiming.batch_size import BatchSize
@@ -576,6 +576,29 @@ def test_a_queue_of_which_the_server_keeps_a_row_does_not_hold_up_the_others(pos
         postgresql.execute("DROP TABLE kept")
         eventually(lambda: not stream.trigger() and queues["c"].count() == 0)
         has_everything(stream, ids)
+
+
+KEEPING = {
+    "violates foreign key constraint": (
+        "CREATE TABLE kept (id uuid REFERENCES c); INSERT INTO kept SELECT id FROM c LIMIT 1"
+    ),
+    "stop what keeps rows": (
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+        "CREATE TRIGGER keep BEFORE DELETE ON c FOR EACH ROW EXECUTE FUNCTION keep()"
+    ),
+}
+
+
+@pytest.mark.parametrize("said", KEEPING)
+def test_a_run_does_not_end_as_if_a_queue_whose_rows_the_server_keeps_were_empty(postgresql, said):
+    queues = Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    postgresql.execute(KEEPING[said])
+    with streaming(postgresql, queues, queues=queues.listed, **SMALL) as stream:
+        stream.receiver.stop_at_present_end()
+        with pytest.raises(SqlQueueError, match=said):
+            eventually(lambda: not stream.trigger())
+        has_everything(stream, ids, "abde")
 
 
 def test_a_message_in_transit_that_the_server_keeps_does_not_hold_up_the_others(postgresql):

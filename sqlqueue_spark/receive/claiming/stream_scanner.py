@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.errors import SqlQueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.claim import QueueRows
@@ -313,9 +313,9 @@ class Scanner:
             limits = limits.at_most(self._size.beside_neighbours)  # one transaction has the rows of all
         batch = self._mark(self._claim(start, self._due(), limits, QueueScanner.onward))
         if batch is None and self._maker.bounded:
-            for member in self._members.values():
-                if isinstance(member.aside.failure, TryAgain):
-                    raise member.aside.failure  # the run must not end as if that queue were empty
+            for failure in (member.aside.failure for member in self._members.values()):
+                if failure is not None and not isinstance(failure, ConfigurationError | QueueError):
+                    raise failure  # the run must not end as if that queue were empty
         return batch
 
     def _late(self, start: Offset | None) -> NextBatch | None:
