@@ -1,8 +1,10 @@
 """An idle stream costs one look per pollInterval, and stops gently when it is asked to."""
 
 import contextlib
+import errno
 import itertools
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from unittest import mock
 
@@ -295,6 +297,21 @@ def test_while_the_stop_file_is_there_spark_is_made_to_wait(tmp_path):
     assert [receiver.latest(None, 10) for _ in range(4)] == [None] * 4
     assert clock.now == 1001.0
     receiver.close()
+
+
+def test_a_stop_file_in_a_folder_into_which_the_source_may_not_look_is_none(engine, queue, tmp_path):
+    """Through Spark Connect the folder may be another user's. Root may look into all, so the system lies."""
+    stop, look = tmp_path / "stop", os.stat
+    queue.insert(20)
+
+    def stat(path, *more, **named):
+        if path in (stop, str(stop)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return look(path, *more, **named)
+
+    with streaming(engine, queue, stopFile=str(stop)) as stream, mock.patch("os.stat", stat):
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(20)), 0)
 
 
 def test_a_stream_that_is_idle_holds_no_transaction_open(engine, queue):

@@ -4,6 +4,7 @@ import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Event
+from unittest import mock
 
 import pytest
 
@@ -70,6 +71,15 @@ def test_a_folder_of_another_machine_is_no_trouble(engine, queue, tmp_path, capl
         assert stream.trigger()
     warned = [each.message for each in caplog.records if "not_written" in each.message]
     assert [each.partition("] ")[2].partition(":")[0] for each in warned] == said
+
+
+def test_a_folder_of_another_user_is_no_trouble(engine, queue, tmp_path, caplog, monkeypatch):
+    """Through Spark Connect the program may be one on the same machine."""
+    monkeypatch.setattr(OwnFile, "write", mock.Mock(side_effect=PermissionError("Permission denied")))
+    queue.insert(10)
+    with streaming(engine, queue, doneFile=str(tmp_path / "done")) as stream:
+        assert stream.trigger()
+    assert "not_written" not in caplog.text
 
 
 @pytest.mark.needs("deletes_through_cte")

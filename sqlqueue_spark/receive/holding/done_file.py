@@ -69,10 +69,9 @@ class DoneFile:
         """Write a file beside it."""
         try:
             OwnFile(file_beside(self._path, which)).write(text)
-        except FileNotFoundError as error:  # of the folder: the program runs elsewhere (Spark Connect)
-            log.debug("not_written file=%s%s: %s", self._path, which, error)
         except OSError as error:
-            log.warning("not_written file=%s%s: %s", self._path, which, error)
+            elsewhere = isinstance(error, FileNotFoundError | PermissionError)  # the program (Spark Connect)
+            (log.debug if elsewhere else log.warning)("not_written file=%s%s: %s", self._path, which, error)
 
     def _version(self) -> tuple[int, int] | None:
         try:
