@@ -115,12 +115,8 @@ def allowing(
     names: Collection[str], source: type[SqlQueueDataSource] = SqlQueueDataSource
 ) -> type[SqlQueueDataSource]:
     """A data source for a session in which options may name these on this machine."""
-
-    # Within the function, so that it travels to Spark's processes by value.
-    class Allowing(source):  # type: ignore[valid-type, misc] # mypy knows no base that is an argument
-        allowed = tuple(sorted(names))
-
-    return Allowing
+    # No module has it under its name, so it travels to Spark's processes by value.
+    return type("Allowing", (source,), {"allowed": tuple(sorted(names))})
 
 
 @sentence_first

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships n
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
 
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import BatchReport, Details, Totals
@@ -27,8 +29,6 @@ from sqlqueue_spark.receive.holding.done_file import GIVEN_BACK, RECEIVED, file_
 CHILD_ENDED = re.compile(
     r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
 )
-
-_STOPS = "Stops after the batch under way."
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def run_until_stopped(
                         with suppress(FileExistsError):  # where it is a link, that is not followed
                             stop_file.parent.mkdir(0o700, parents=True, exist_ok=True)  # /tmp is cleaned
                             stop_file.touch(exist_ok=False)
-                        query.processAllAvailable()
+                        _let_batch_end(query)
                         batches.catch_up(query)  # tells the source of its last batch before it is closed
                         query.stop()
             except StreamingQueryException as error:
@@ -100,6 +100,16 @@ def run_until_stopped(
     return batches.totals(time.monotonic() - began, stopped=stopped)
 
 
+def _let_batch_end(query: StreamingQuery) -> None:
+    """Wait until the batch under way is done. Behind Spark Connect the source may not see the stop file."""
+    if not is_remote():
+        query.processAllAvailable()
+        return
+    last, end = query.lastProgress, time.monotonic() + 60  # it may wait for a database that is down
+    while query.status["isDataAvailable"] and query.lastProgress == last and time.monotonic() < end:
+        time.sleep(0.2)
+
+
 @contextmanager
 def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
     """Turn SIGTERM and SIGINT into a flag within the block, here and in the JVM, and say so at once.
@@ -108,8 +118,9 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
     block signals do what they did before it.
     """
     asked, first = threading.Event(), threading.Lock()
-    said = f"\n{_STOPS}" if is_terminal(sys.stderr) else _STOPS  # behind the ^C of the terminal
+    below = "\n" if is_terminal(sys.stderr) else ""  # the ^C of the terminal
     # A thread of its own says it: the signal may have interrupted a line that this one writes.
+    said = f"{below}Stops after the batch under way."
     saying = threading.Thread(target=click.echo, args=(said,), kwargs={"err": True})
 
     def ask(*_: object) -> None:
@@ -128,8 +139,9 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
         gateway = spark.sparkContext._gateway  # noqa: SLF001 -- Spark's own foreachBatch does the same
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark left it
         for name in ("TERM", "INT"):  # a terminal's Ctrl-C goes to every process
-            its = jvm.sun.misc.Signal(name)
-            in_java.append((its, jvm.sun.misc.Signal.handle(its, _Handler(ask))))
+            its, java = jvm.sun.misc.Signal(name), SimpleNamespace(implements=["sun.misc.SignalHandler"])
+            proxy = SimpleNamespace(handle=ask, Java=java)  # py4j's protocol
+            in_java.append((its, jvm.sun.misc.Signal.handle(its, proxy)))
     try:
         yield asked
     finally:
@@ -140,11 +152,3 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
             signal.signal(number, handler)
         if saying.ident is not None:  # it was started
             saying.join()
-
-
-class _Handler:
-    def __init__(self, ask: Callable[[object], None]) -> None:
-        self.handle = ask
-
-    class Java:
-        implements = ["sun.misc.SignalHandler"]  # noqa: RUF012 # py4j's protocol
