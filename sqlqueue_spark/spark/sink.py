@@ -1,6 +1,7 @@
 """``SqlQueueSink``: translates between ``foreachBatch`` and the sender; decides nothing."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Literal, Never, Self
 
@@ -12,7 +13,7 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
-from sqlqueue_spark.options.environment import with_password
+from sqlqueue_spark.options.environment import of_libpq, with_password
 from sqlqueue_spark.options.fields import written
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
@@ -33,10 +34,8 @@ from sqlqueue_spark.tables.stages.stage_mark import Batch
 Duration = str | timedelta
 #: What stands among the arguments and is no option by its name.
 _NO_OPTIONS = ("self", "options", "unknown")
-
 #: The options of home, those of another database, and whether answers stay at home.
 _State = tuple[SinkOptions, SinkOptions | None, bool]
-
 #: How many batches the sink remembers the number of sent messages of.
 _REMEMBERED = 100
 
@@ -134,8 +133,11 @@ class SqlQueueSink:
         return self._state
 
     def __setstate__(self, state: _State) -> None:
-        options, away, answers_at_home = self._state = state
-        self._options = options
+        options, away, answers_at_home = state
+        if is_remote():  # it comes from another machine, and its source has the environment of this one
+            options = replace(options, environment=of_libpq())
+            away = away and replace(away, environment=of_libpq())
+        self._options, self._state = options, (options, away, answers_at_home)
         self._destinations = Destinations(options, away)
         #: What reads the addresses of a handler's messages, where these are not the destinations of others.
         self._answers = Places(options, options) if answers_at_home else None
@@ -206,8 +208,7 @@ class SqlQueueSink:
             rows = needed(df, columns)
             task = SendTask(columns, destinations, self._down(), self._answers)
             if self._options.transaction_mode == ATOMIC:
-                own_ids = "Id" in columns.names and not columns.received
-                self._stage(df, rows, task, run, own_ids=own_ids)
+                self._stage(df, rows, task, run, own_ids="Id" in columns.names and not columns.received)
             else:
                 sent = counted(rows.mapInArrow(task.send, SENT_COLUMNS).collect())
                 self._told(sent, batch_id, "sent")

@@ -1,6 +1,7 @@
 """The sink without Spark: what it remembers of its batches, and what it tells the code that seals a stage."""
 
 import copy
+import pickle
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 from unittest import mock
@@ -198,3 +199,25 @@ def test_outcomes_that_are_sent_again_after_a_wait_are_no_second_frame(caplog, m
     assert "computed_again" not in caplog.text
     sink(others, 7)
     assert caplog.text.count("outcomes_computed_again batch=7") == 1
+
+
+def test_through_spark_connect_a_sink_has_the_environment_of_its_source(monkeypatch):
+    """It is made on another machine than Spark's driver, where the source reads its options."""
+    given = {
+        "url": "postgresql://h",
+        "queue": "far",
+        "outbox": "none",
+        "endpoint.far.url": "postgresql://h/f",
+    }
+    monkeypatch.setenv("PGUSER", "client")
+    options = SinkOptions.parse(given)
+    travels = pickle.dumps(SqlQueueSink.of(options, options))
+    monkeypatch.setenv("PGUSER", "server")
+    found = {}
+    for here in ("classic", "connect"):
+        if here == "connect":
+            monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        places = pickle.loads(travels).places  # noqa: S301 -- our own
+        all_of_it = (places.home, places.away, places.at_home)
+        found[here] = [dict(each.environment)["PGUSER"] for each in all_of_it]
+    assert found == {"classic": ["client"] * 3, "connect": ["server"] * 3}
