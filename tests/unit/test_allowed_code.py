@@ -1,5 +1,7 @@
 """Options of ``format("sqlqueue")`` name code only where a user who may run code has allowed it."""
 
+import errno
+import os
 import re
 
 import pytest
@@ -156,6 +158,20 @@ def test_the_url_of_another_database_names_no_code_either():
 )
 def test_what_names_no_file_needs_no_leave(url):
     check(SourceOptions.parse({"url": url, "queue": "orders"}), [])
+
+
+def test_a_home_into_which_the_server_may_not_look_keeps_no_password(monkeypatch, home):
+    """A service may have the HOME of the user who has started it. Root may look anywhere, so it is said."""
+    look = os.stat
+
+    def stat(path, *more, **named):
+        if str(path).startswith(str(home)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return look(path, *more, **named)
+
+    monkeypatch.setattr("os.stat", stat)
+    checked = check(SourceOptions.parse({"url": "postgresql://me@h/d", "queue": "orders"}), [])
+    assert checked.url.startswith("postgresql://me@h/d?")
 
 
 @pytest.mark.parametrize("kept", ["PGPASSWORD", "PGPASSFILE", ".pgpass"])

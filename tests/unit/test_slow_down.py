@@ -1,5 +1,7 @@
 """A job whose messages fail one after another pauses, and the others do not."""
 
+import errno
+import os
 from unittest import mock
 
 import pytest
@@ -40,3 +42,20 @@ def test_the_pause_comes_behind_the_batch_and_ends_when_the_job_is_to_stop(tmp_p
         slowing_down(sink, tmp_path / "stop")(frame, 7)
     assert sink.call_args == mock.call(frame, 7)
     assert round(now[0]) == (0 if stops else 20)
+
+
+def test_a_pause_goes_on_where_the_sink_may_not_look_for_the_stop_file(tmp_path):
+    """Through Spark Connect it runs on the server, which may be another user's. Root may look anywhere."""
+    sink, look = mock.Mock(), os.stat
+    sink.sent_in.return_value = Sent(failed=20)
+    now = [0.0]
+    clock = mock.Mock(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+    def stat(path, *more, **named):
+        if str(path) == str(tmp_path / "stop"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return look(path, *more, **named)
+
+    with mock.patch.object(database_retry, "time", clock), mock.patch("os.stat", stat):
+        slowing_down(sink, tmp_path / "stop")(mock.Mock(), 7)
+    assert round(now[0]) == 20
