@@ -60,8 +60,8 @@ def __dir__() -> list[str]:
 
 
 def register(spark: SparkSession, *, allowed: Collection[str] = ()) -> None:
-    """Make ``format("sqlqueue")`` known to a session by hand, for Spark Connect and ``--py-files``, or to
-    allow code.
+    """Make ``format("sqlqueue")`` known to a session by hand, for ``--py-files``, or to allow code. Through
+    Spark Connect the package must be installed on the server.
 
     :param allowed: what of this machine the options of this session may name, options in SQL too: an
         ``accessTokenProvider`` by its name, a parameter of a url as ``keyword=value``

@@ -16,7 +16,7 @@ from tests.support.messages import message_ids
 from tests.support.quick_java import quick
 from tests.support.sending import ids_in
 from tests.support.spark_home import spark_home
-from tests.support.wheel import Installed, install
+from tests.support.wheel import Installed
 
 pytestmark = [pytest.mark.tier("nightly"), pytest.mark.timeout(600)]
 
@@ -76,23 +76,6 @@ NOTEBOOK = textwrap.dedent("""
     nbclient.NotebookClient(notebook, timeout=300, allow_errors=True).execute()
     print("####", json.dumps([each.outputs for each in notebook.cells]))
 """)
-
-
-@pytest.fixture(scope="module")
-def doors(tmp_path_factory):
-    """The wheel, with what pipelines and notebooks need."""
-    made = install(tmp_path_factory.mktemp("doors"))
-    try:
-        made.add("doors")
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.decode().strip().splitlines()[-1]
-        pytest.skip(f"pipelines and notebooks: MISSING, requirements/doors.txt cannot be installed: {last}")
-    subprocess.run(
-        [made.python, "-m", "ipykernel", "install", "--prefix", str(made.folder)],
-        check=True,
-        capture_output=True,
-    )
-    return made
 
 
 @pytest.fixture
