@@ -169,12 +169,13 @@ def test_a_table_that_is_put_back_while_a_batch_is_begun_loses_none(drain, monke
     assert (drain.ids(), drain.queue.count()) == (texts(range(20)), 0)
 
 
-def test_a_checkpoint_with_empty_metadata_is_refused(drain):
+@pytest.mark.parametrize("left", ["", '{"id":"7e'], ids=["empty", "cut"])
+def test_a_checkpoint_with_half_its_metadata_is_refused(drain, left):
     """A power loss may leave it so."""
     drain.queue.insert(10)
     drain.run()
     drain.remove("metadata")
-    (drain.checkpoint / "metadata").touch()
+    (drain.checkpoint / "metadata").write_text(left)
     assert "has no file metadata that names its query" in refusal(drain.begin)
 
 
@@ -216,6 +217,24 @@ def test_a_batch_that_died_is_replayed(drain, monkeypatch):
         assert (drain.folder / "delta").exists() == bool(batches)
     drain.run()
     assert (drain.ids(), drain.queue.count()) == (texts(range(10)), 0)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_batch_whose_number_delta_has_forgotten_comes_once(drain, monkeypatch, lost):
+    """As ``delta.setTransactionRetentionDuration`` lets it. The commit says whether Delta has the batch."""
+    drain.queue.insert(10)
+    drain.run()
+    table = f"delta.`{drain.folder / 'delta'}`"
+    forgets = "'delta.setTransactionRetentionDuration' = 'interval 0 seconds'"
+    drain.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({forgets})")
+    drain.queue.insert(10, start=10)
+    owner, attribute = (DataFrameWriter, "save") if lost else (delta_writer, "check_written")
+    with monkeypatch.context() as dying:
+        dying.setattr(owner, attribute, killed)
+        with pytest.raises(StreamingQueryException, match="killed"):
+            drain.run()
+    drain.run()
+    assert (drain.ids(), drain.queue.count()) == (texts(range(20)), 0)
 
 
 def test_a_copy_is_refused_once_the_original_went_on(drain):

@@ -33,6 +33,8 @@ from sqlqueue_spark.spark.error_boundary import end_if_stopped
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 #: Delta's error when another program has committed a batch of this query while we wrote one.
 _CONFLICT = "ConcurrentTransactionException"
+#: The property of a table by which Delta forgets numbers of batches.
+_FORGETS = "delta.setTransactionRetentionDuration"
 _MARK = re.compile(r"\bsqlqueue offsets=([0-9a-f]{64})\b")
 _NEW_FOLDER = "it loses nothing, and only rows of the last batch that a crash left in the queue come twice"
 #: Writes a frame into the table of a path; the mapping holds Delta's options that make it exactly once.
@@ -81,8 +83,14 @@ class DeltaWriter:
         assert said is not None, "Spark logs a batch before it begins"
         own = Recorded(batch_id, hashlib.sha256(said.encode()).hexdigest())
         data = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
-        self._write(df, {"txnAppId": self._query_id, "txnVersion": str(batch_id), "userMetadata": data})
-        check_written(self._before, self._path, own, self._recorded(self._query_id))
+        # Delta may have forgotten the number of a batch that runs again. The commits in its log have it.
+        again = batch_id == self._before.pending
+        forgets = again and self._log()[1].metadata().configuration().contains(_FORGETS)
+        found = self._recorded(self._query_id, batch_id) if forgets else None
+        if found is None or found.batch != batch_id:
+            self._write(df, {"txnAppId": self._query_id, "txnVersion": str(batch_id), "userMetadata": data})
+            found = self._recorded(self._query_id, batch_id)
+        check_written(self._before, self._path, own, found)
 
     def _write(self, df: DataFrame, once: Mapping[str, str]) -> None:
         try:
@@ -100,10 +108,10 @@ class DeltaWriter:
         batches = self._log()[1].transactions()
         return int(batches.apply(self._query_id)) if batches.contains(self._query_id) else None
 
-    def _recorded(self, query_id: str) -> Recorded | None:
+    def _recorded(self, query_id: str, batch: int) -> Recorded | None:
         """The newest batch that the table has of a query, and its mark; None if the log has lost its commit.
 
-        :raises ConfigurationError: the table was put back since to a version that lacks it.
+        :raises ConfigurationError: it has this batch, and was put back since to a version that lacks it.
         """
         log, snapshot = self._log()
         folder, oldest = log.logPath().toString(), snapshot.version()
@@ -111,7 +119,7 @@ class DeltaWriter:
             if (commit := self._files.text(f"{folder}/{version:020}.json")) is None:
                 return None
             if (found := batch_in(commit, query_id)) is not None:
-                if oldest < version:
+                if oldest < version and found.batch >= batch:
                     raise ConfigurationError(
                         f"Batch {found.batch} is not logged and its messages stay in the queue, because the "
                         f"Delta table {self._path} was put back to a version without it, and Delta would not "
@@ -155,11 +163,10 @@ def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Reco
     :param found: what the table has of the query now; None where it no longer keeps the commit.
     :raises ConfigurationError: the table has another stream's batch.
     """
-    if found == own:
+    # A version that left no mark wrote it, or it was written long ago.
+    unmarked = own.batch == checkpoint.pending and found in (None, Recorded(own.batch, None))
+    if found == own or unmarked:
         return
-    unmarked = found is None or found == Recorded(own.batch, None)
-    if unmarked and own.batch == checkpoint.pending:
-        return  # a version that left no mark wrote it, or it was written long ago
     has = "it" if found is None or found.batch == own.batch else f"batch {found.batch} of this query"
     raise ConfigurationError(
         f"Batch {own.batch} is not logged and its messages stay in the queue, because the Delta table "

@@ -1,6 +1,5 @@
 """What the folder of a checkpoint holds, in a store of any kind that Spark can reach."""
 
-import json
 import re
 from contextlib import closing
 from dataclasses import dataclass
@@ -63,14 +62,14 @@ class Checkpoint:
     @classmethod
     def of(cls, files: Files, folder: str) -> Self:
         """What the folder says now; one that is not there yet says nothing."""
-        metadata = files.text(f"{folder}/metadata")
+        whole = re.fullmatch(r'\{"id":"(.+)"\}\s*', files.text(f"{folder}/metadata") or "")
         begun, done = (
             [int(name) for name in files.names(f"{folder}/{log}") if re.fullmatch(r"\d+", name)]
             for log in ("offsets", "commits")
         )
         return cls(
             folder=folder,
-            query_id=json.loads(metadata)["id"] if metadata else None,  # a power loss may leave it empty
+            query_id=whole[1] if whole else None,  # a power loss may leave the file empty or cut
             begun=max(begun, default=None),
             done=max(done, default=None),
         )
