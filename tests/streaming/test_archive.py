@@ -396,10 +396,27 @@ def test_an_archive_of_one_queue_takes_no_rows_of_several(archive_of):
     with pytest.raises(StreamingQueryException) as refused:
         archive_of.take("another")
     assert why(refused.value) == (
-        f"The Delta table {archive_of.path} has no column Queue, so it is the archive of one queue; give the "
-        "rows of several queues a table of their own."
+        f"The Delta table {archive_of.path} is the archive of one queue, by its columns; give the rows of "
+        "several queues a table of their own."
     )
     assert archive_of.queue.count() == 1
+
+
+def test_an_archive_of_several_queues_takes_no_rows_of_one(archive_of):
+    """Without the name of its queue a row passes for one of another queue with its Id, or comes twice."""
+    archive_of.queue.insert(1)
+    source = archive_of.source
+    archive_of.source = {"url": archive_of.engine.url, "queues": '["error"]'}
+    archive_of.take()
+    archive_of.source = source
+    archive_of.queue.insert(1, start=1)
+    with pytest.raises(ConfigurationError) as refused:
+        archive_of.copy()
+    assert str(refused.value) == (
+        f"The Delta table {archive_of.path} is the archive of several queues, by its columns; give the "
+        "rows of one queue a table of their own."
+    )
+    assert archive_of.ids() == texts([0])
 
 
 @pytest.mark.parametrize("mode", ["none", "sendsAtomicWithReceive"])

@@ -92,10 +92,11 @@ class ArchiveTable:
         columns: dict[str, str | Column] = {name: f"new.`{name}`" for name in rows.columns}
         table = self._delta.forPath(self._spark, self._path)
         key = [name for name in rows.columns if name in ("Queue", "Id")]
-        if lacking := set(key).difference(table.toDF().columns):
+        if ("Queue" in key) != ("Queue" in table.toDF().columns):
+            its, ours = ("one queue", "several queues") if "Queue" in key else ("several queues", "one queue")
             raise ConfigurationError(
-                f"The Delta table {self._path} has no column {lacking.pop()}, so it is the archive of one "
-                "queue; give the rows of several queues a table of their own."
+                f"The Delta table {self._path} is the archive of {its}, by its columns; give the rows of "
+                f"{ours} a table of their own."
             )
         same = " AND ".join(f"there.{name} = new.{name}" for name in key)
         with _set(self._spark, {_SETTINGS[name]: value for name, value in once.items()}):
