@@ -159,9 +159,9 @@ _TRACE = "Traceback (most recent call last):\n"
 _OURS = re.compile(r"(?<![\w.])sqlqueue_spark(?:\.\w++)++: (?P<sentence>.+)")
 #: What Spark and Py4J put before what they hand on.
 _BEFORE = re.compile(
-    r"(?:\s*+(?:pyspark\.errors\.[\w.]+: "
+    r"(?:\s*+(?:pyspark\.errors\.[\w.]+: |\([\w.$]+\) "  # the second from Spark Connect
     r"|(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: "
-    r"|\([\w.$]+\) "  # Spark Connect
+    r"|(?:org\.apache\.spark\.SparkException: )?\[TASK_WRITE_FAILED\](?s:.*)\nCaused by: "
     r"|\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: "
     r"|(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from the Python worker"
     r"(?::|\. Please see the stack trace below\.)\s"

@@ -79,6 +79,13 @@ BY_ZERO = "ZeroDivisionError: division by zero"
         (f"{WORKER}{BY_ZERO}", BY_ZERO),
         (f"\n {WORKER[:-2]}. Please see the stack trace below.\n{WORKER}{BY_ZERO}", BY_ZERO),
         (f"{ABORTED}java.io.IOException: Mkdirs failed: x\n\tat x", "java.io.IOException: Mkdirs failed: x"),
+        (
+            (
+                f"{ABORTED}org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed.\n\tat x"
+                "\nCaused by: y\n\tat y\nCaused by: java.io.IOException: Full.\n\tat z"
+            ),
+            "java.io.IOException: Full.",
+        ),
         ("(org.apache.spark.sql.AnalysisException) [PATH_NOT_FOUND] No path.", "[PATH_NOT_FOUND] No path."),
         (f"cut off: {TRACE}", "cut off: Traceback (most recent call last):"),
         ("no_sqlqueue_spark.errors.QueueError: No.", "no_sqlqueue_spark.errors.QueueError: No."),
