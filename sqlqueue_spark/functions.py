@@ -131,8 +131,7 @@ def deterministic_id(*columns: Column | str) -> Column:
             "An id needs key columns or their names, like functions.deterministic_id('order', 'line')."
         )
     texts = [(F.col(each) if isinstance(each, str) else each).cast("string") for each in columns]
-    name = F.to_json(F.array(*texts)).cast("binary")
-    digest = F.sha1(F.concat(F.lit(NAMESPACE.bytes), name))
+    digest = F.sha1(F.concat(F.lit(NAMESPACE.bytes), F.to_json(F.array(*texts)).cast("binary")))
     variant = F.translate(F.substring(digest, 17, 1), "0123456789abcdef", "89ab" * 4)
     parts = (
         F.substring(digest, 1, 8),

@@ -43,8 +43,7 @@ class DelayedLength:
 def create(options: ConnectionOptions, owner: str) -> Created:
     """Create the table for the delayed messages of an endpoint as :func:`create_if_missing` does."""
     with connect(Target.of(options)) as connection:
-        table = delayed.table_of(_owner_at(options, owner))
-        return ddl.create(DelayedTable(connection, table))
+        return ddl.create(DelayedTable(connection, delayed.table_of(_owner_at(options, owner))))
 
 
 def script(engine: str, owner: str, *, default_schema: str | None = None) -> str:

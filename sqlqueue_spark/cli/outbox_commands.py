@@ -79,6 +79,5 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: boo
 def report(options: ConnectionOptions, endpoint: str, json_: bool) -> bool:
     """Show how many message ids are remembered, and how many rows are not dispatched; 1 if any is."""
     found = outbox_tables.report(options, endpoint)
-    told = {"outbox": found.outbox, **output.told(found.found)}
-    output.show(json_, told, output.report_text(found))
+    output.show(json_, {"outbox": found.outbox, **output.told(found.found)}, output.report_text(found))
     return found.found.undispatched > 0

@@ -131,8 +131,7 @@ def repeated(flag: str, help_: str, type_: Any = None, **more: Any) -> Decorator
 
 def argument(name: str, metavar: str, type_: Any = queue_address, **more: Any) -> Decorator:
     """Return an argument; ``type_`` as for :func:`option`."""
-    complete = _COMPLETED.get(type_)
-    return click.argument(name, metavar=metavar, type=type_, shell_complete=complete, **more)
+    return click.argument(name, metavar=metavar, type=type_, shell_complete=_COMPLETED.get(type_), **more)
 
 
 queues = argument("queues", "QUEUE...", nargs=-1, required=True)

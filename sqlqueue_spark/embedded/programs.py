@@ -48,8 +48,7 @@ def binary(name: str) -> Path:
 @functools.cache
 def version() -> int:
     """The server's major version."""
-    said = subprocess.check_output([binary("postgres"), "--version"], text=True)
-    return int(re.findall(r"\d+", said)[0])
+    return int(re.findall(r"\d+", subprocess.check_output([binary("postgres"), "--version"], text=True))[0])
 
 
 def locale() -> tuple[str, ...]:

@@ -39,8 +39,7 @@ def location(url: str) -> str:
     if dialect_of(url).name == "postgresql":
         named, database = _named(url)
         return ",".join(f"{host}:{port or 5432}" for host, port in named) + f"/{database}"
-    text = OdbcString.of(url)
-    return "/".join(filter(None, map(text.get, ("DSN", "Server", "Port", "Database"))))
+    return "/".join(filter(None, map(OdbcString.of(url).get, ("DSN", "Server", "Port", "Database"))))
 
 
 def _of_postgresql(url: str) -> list[Host]:

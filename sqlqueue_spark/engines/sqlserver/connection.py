@@ -67,8 +67,7 @@ class SqlServerConnection(Connection):
         The counts that come with the results are no measure: each statement of a trigger adds one of its own,
         and SET NOCOUNT leaves them out.
         """
-        rows = self.execute(_counted(statement), parameters, doing=doing)
-        return int(rows[-1][0])
+        return int(self.execute(_counted(statement), parameters, doing=doing)[-1][0])
 
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         assert isinstance(rows, Mapping), "what SqlServer.bind_messages and bind_staged return"

@@ -20,7 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,8 +33,7 @@ from sqlqueue_spark.spark.error_boundary import end_if_stopped
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 #: Delta's error when another program has committed a batch of this query while we wrote one.
 _CONFLICT = "ConcurrentTransactionException"
-#: The property of a table by which Delta forgets numbers of batches.
-_FORGETS = "delta.setTransactionRetentionDuration"
+_FORGETS = "delta.setTransactionRetentionDuration"  # a property of a table
 _MARK = re.compile(r"\bsqlqueue offsets=([0-9a-f]{64})\b")
 _NEW_FOLDER = "it loses nothing, and only rows of the last batch that a crash left in the queue come twice"
 #: Writes a frame into the table of a path; the mapping holds Delta's options that make it exactly once.
@@ -75,8 +74,8 @@ class DeltaWriter:
 
         :raises ConfigurationError: Delta has another stream's batch of this number.
         """
-        if self._query_id is None:  # Spark has made it since
-            self._query_id = Checkpoint.of(self._files, self._before.folder).query_id
+        # Of a new query Spark has made the id since.
+        self._query_id = self._query_id or Checkpoint.of(self._files, self._before.folder).query_id
         assert self._query_id is not None, "a query that runs has an id"
         # A digest of what ``offsets`` says of the batch; it never changes.
         said = self._files.text(f"{self._before.folder}/offsets/{batch_id}")
@@ -114,20 +113,23 @@ class DeltaWriter:
         :raises ConfigurationError: it has this batch, and was put back since to a version that lacks it.
         """
         log, snapshot = self._log()
-        folder, oldest = log.logPath().toString(), snapshot.version()
+        folder, oldest, newest = log.logPath().toString(), snapshot.version(), None
         for version in range(snapshot.version(), -1, -1):
             if (commit := self._files.text(f"{folder}/{version:020}.json")) is None:
-                return None
+                break
             if (found := batch_in(commit, query_id)) is not None:
+                if newest is not None:  # Spark's own sink wrote it, on a copy if ours wrote the batch before
+                    return newest if found.mark is None else replace(newest, mark="")
                 if oldest < version and found.batch >= batch:
                     raise ConfigurationError(
                         f"Batch {found.batch} is not logged and its messages stay in the queue, because the "
                         f"Delta table {self._path} was put back to a version without it, and Delta would not "
                         f"write it again; give this stream a new folder: {_NEW_FOLDER}."
                     )
-                return found
+                if (newest := found).mark is not None:
+                    return found
             oldest = min(oldest, restored_to(commit, version))
-        return None
+        return newest
 
     def _log(self) -> tuple[Any, Any]:
         delta_log = self._jvm.org.apache.spark.sql.delta.DeltaLog

@@ -102,8 +102,7 @@ def claim(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: 
     # over each row.
     if claimed.count and (queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)):
         # The claim looked up to its last row, or to the end if it got too few.
-        end = claimed.last if claimed.full else up_to
-        claimed.stepped_over = queue.count(after, end) > claimed.count
+        claimed.stepped_over = queue.count(after, claimed.last if claimed.full else up_to) > claimed.count
     return claimed
 
 

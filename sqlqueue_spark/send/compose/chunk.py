@@ -163,8 +163,7 @@ class Chunk:
         if events.null_count == len(events):
             return [self], 0
         if self.rows is None:
-            failed = among(list(self.failed), len(events))
-            events = pc.if_else(failed, pa.scalar(None, events.type), events)
+            events = pc.if_else(among(list(self.failed), len(events)), pa.scalar(None, events.type), events)
         to, unsubscribed = addresses_of(events, subscribers)
         fail_points.step(fail_points.SUBSCRIBERS_FOUND)
         whole = self._copied(events, to)
