@@ -198,10 +198,14 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
 def _sending(connection: Connection, tables: Tables) -> Iterator[Callable[[], object]]:
     outbox = OutboxTable(connection, ENDPOINT)
     ids = [f"{number:036}" for number in range(2_000)]
+
+    def insert_by_policy() -> None:
+        with mock.patch.object(connection, "execute", return_value=[(True,)]):  # row security is active
+            insert(connection, tables.queue, _messages())
+
     yield lambda: insert(connection, tables.queue, _messages())
     if connection.dialect.statement("insert_by_policy"):
-        with mock.patch.object(connection, "execute", return_value=[(True,)]):
-            yield lambda: insert(connection, tables.queue, _messages())
+        yield insert_by_policy
     yield lambda: outbox.seen(ids)
     yield lambda: outbox.seen_of(ids, "sqlqueue 0.3.0")
     yield lambda: outbox.add(f"new {number}" for number in range(2_000))
