@@ -236,6 +236,16 @@ def test_the_pace_of_neighbours_is_measured_before_the_first_headroom():
     assert beside.headroom.rows == 2_000
 
 
+def test_a_pace_measured_behind_a_batch_in_which_they_starved_is_no_bound():
+    """They may just be beginning again, or stop."""
+    beside = Beside(range(1, 1_000_000))
+    beside.claim()
+    beside.queue.take(16)
+    beside.sleeps = lambda: beside.queue.take(4)  # sixteen a second
+    beside.claim()
+    assert beside.headroom.rows == 1_000
+
+
 def test_receivers_that_run_before_the_first_claim_keep_the_oldest_rows():
     beside = Beside(range(1, 100_000))
     beside.queue.looking = 8
