@@ -56,7 +56,7 @@ class Drain:
         flags = {"--in-turn": in_turn, "--cluster": self.cluster}
         arguments = ["--limit", str(limit), *(flag for flag, value in flags.items() if value), *pipelines]
         given = {**_password_apart(self.url), **orders}
-        with _executors(self.folder, given["SQLQUEUE_URL"]) if self.cluster else nullcontext(NONE) as more:
+        with _executors(self.folder) if self.cluster else nullcontext(NONE) as more:
             return _run("drain", self.url, arguments, self.folder, {**given, **more}, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:
@@ -84,8 +84,9 @@ class Forward:
         """
         flags = {"--in-turn": in_turn, "--cluster": self.cluster}
         arguments = [*(flag for flag, given in flags.items() if given), *self.pipelines]
-        with _executors(self.folder, self.url) if self.cluster else nullcontext(NONE) as more:
-            return _run("forward", self.url, arguments, self.folder, {**orders, **more}, within)
+        with _executors(self.folder) if self.cluster else nullcontext(NONE) as more:
+            given = {**orders, **more, **(_database_apart(self.url) if self.cluster else NONE)}
+            return _run("forward", self.url, arguments, self.folder, given, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
@@ -93,17 +94,24 @@ class Forward:
 
 
 @contextmanager
-def _executors(folder: Path, url: str) -> Iterator[Mapping[str, str]]:
+def _executors(folder: Path) -> Iterator[Mapping[str, str]]:
     """The environment of a program on a cluster. Executors work in a folder of their own, with Delta's jars.
 
     Python's processes are children of their executor, and no forks of one server
-    (:mod:`tests.support.early_imports`). The database stands in the driver's environment alone, and another
-    one in that of the executors (:func:`tests.support.sparks.start_spark`).
+    (:mod:`tests.support.early_imports`).
     """
-    server, _, database = url.rpartition("/")
     with TemporaryDirectory(dir=folder) as home:
         fill(Path(home))
-        yield {"SPARK_HOME": home, "PYTHONPATH": str(_ROOT), "SQLQUEUE_URL": server, "PGDATABASE": database}
+        yield {"SPARK_HOME": home, "PYTHONPATH": str(_ROOT)}
+
+
+def _database_apart(url: str) -> dict[str, str]:
+    """The environment of a driver in which the database of a url stands beside it.
+
+    The executors have another database there (:func:`tests.support.sparks.start_spark`).
+    """
+    server, _, database = url.rpartition("/")
+    return {"SQLQUEUE_URL": server, "PGDATABASE": database}
 
 
 def _password_apart(url: str) -> dict[str, str]:
