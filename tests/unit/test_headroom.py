@@ -137,16 +137,22 @@ def test_beside_another_stream_it_grows_to_32_000_only():
     assert sizes == [1_000, 4_000, 16_000, 32_000, 32_000]
 
 
-def test_the_headroom_follows_the_neighbours_pace():
-    """Twice as much as they take while a batch lasts; it shrinks by half at most."""
+def sizes_while_they_take(*numbers):
+    """The headroom behind each claim. Before it, neighbours that were just seen took this number of rows."""
     beside = Beside(range(1, 1_000_000))
     beside.claim()
     beside.queue.take(16)
     sizes = []
-    for taken in (0, 900, 900, 50, 50, 50, 50):
+    for taken in numbers:
         beside.queue.take(taken)
         beside.claim()
         sizes.append(beside.headroom.rows)
+    return sizes
+
+
+def test_the_headroom_follows_the_neighbours_pace():
+    """Twice as much as they take while a batch lasts; it shrinks by half at most."""
+    sizes = sizes_while_they_take(0, 900, 900, 50, 50, 50, 50)
     assert sizes == [1_000, 1_800, 1_800, 900, 450, 225, 112]
 
 
@@ -175,15 +181,7 @@ def test_at_the_end_of_a_backlog_the_headroom_is_what_they_take_in_two_seconds()
 
 
 def test_neighbours_that_pause_find_the_same_headroom_again():
-    beside = Beside(range(1, 1_000_000))
-    beside.claim()
-    beside.queue.take(16)
-    sizes = []
-    for taken in (0, 900, 0, 0, 0, 0, 900):
-        beside.queue.take(taken)
-        beside.claim()
-        sizes.append(beside.headroom.rows)
-    assert sizes == [1_000, *6 * [1_800]]
+    assert sizes_while_they_take(0, 900, 0, 0, 0, 0, 900) == [1_000, *6 * [1_800]]
 
 
 def test_neighbours_that_take_nothing_for_five_seconds_are_gone():

@@ -240,7 +240,7 @@ class Headroom:
         self._taken_at, self._looks_since, self._took = now, 0, False
         self._pace = pace
         known = int(_MARGIN * self._pace * self._size.beside_seconds)
-        # Behind a batch in which they may have starved it is no more than how they begin, or end.
+        # Behind a batch the pace may be that of receivers which have starved in it, and just begin again.
         least = min(_FIRST, self._size.had) or (_LEAST if known else _FIRST)
         self.rows = self._wanted or max(least, known)
         log.info("neighbours_seen queue=%s headroom=%d pace=%.0f", queue.table.name, self.rows, self._pace)
