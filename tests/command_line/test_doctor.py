@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.inspection.doctor import State, examine
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.inspection.doctor.database_checks import checks
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from tests.conftest import GUARDED_PASSWORD
 
 STEPS = ("network", "login", "database", "queue", "rights")
@@ -47,6 +48,18 @@ def test_a_missing_queue_is_said_and_has_no_rights(engine):
     state, said = found["queue"]
     assert (state, said.startswith("There is no queue table no such@[")) == (State.WRONG, True)
     assert found["rights"] == (State.OPEN, "not tried: there is no table to have rights to")
+
+
+def test_an_error_of_the_look_for_more_queues_does_not_keep_the_outbox_from_being_checked(postgresql):
+    def look(connection):
+        connection.execute(connection.dialect.statement("row_security"), {"name": "no_such_table"})
+        return ()
+
+    sender = SinkOptions.parse({"url": postgresql.url, "endpoint": "Shop"})
+    found = {each.name: each for each in checks(sender, None, "sender", look)}
+    queue, outbox = found["queue"], found["outbox"]
+    assert (queue.state, "no_such_table" in queue.said, outbox.state) == (State.WRONG, True, State.WRONG)
+    assert "outbox create" in outbox.said
 
 
 def test_a_table_with_something_wrong_leads_to_inspect(postgresql):

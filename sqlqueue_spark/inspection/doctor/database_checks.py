@@ -60,12 +60,17 @@ def checks(
         in_transaction = connection.transaction()
         yield checked("login", in_transaction(lambda: server(connection).login))
         yield checked("database", in_transaction(lambda: _database(connection)))
-        addresses = [*filter(None, [queue]), *in_transaction(more)(connection)]
+        try:
+            addresses = [*filter(None, [queue]), *in_transaction(more)(connection)]
+        except SqlQueueError as error:
+            addresses = []
+            yield Check(name="queue", state=State.WRONG, said=str(error))
+        else:
+            if not addresses:
+                yield from _rest("queue", "no QUEUE is named")
         for each in addresses:
             yield checked("queue", in_transaction(partial(_queue, connection, options, each)))
             yield checked("rights", in_transaction(partial(_rights, connection, options, each, role)))
-        if not addresses:
-            yield from _rest("queue", "no QUEUE is named")
         if isinstance(options, SinkOptions) and options.uses_outbox:
             yield checked("outbox", lambda: OutboxTable.of_sink(connection, options).rehearse())
 
