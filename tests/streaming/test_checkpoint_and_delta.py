@@ -220,6 +220,34 @@ def test_a_batch_that_died_is_replayed(drain, monkeypatch):
     assert (drain.ids(), drain.queue.count()) == (texts(range(10)), 0)
 
 
+@pytest.fixture(params=[False, True], ids=["default", "rocksdb"])
+def states(spark, request):
+    """How Spark keeps states: as it does by default, or in files whose names the commit log holds."""
+    rocksdb = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    given = {"providerClass": rocksdb, "checkpointFormatVersion": "2"} if request.param else {}
+    for name, value in given.items():
+        spark.conf.set(f"spark.sql.streaming.stateStore.{name}", value)
+    yield
+    for name in given:
+        spark.conf.unset(f"spark.sql.streaming.stateStore.{name}")
+
+
+@pytest.mark.tier("nightly")
+@pytest.mark.usefixtures("states")
+def test_a_batch_that_delta_has_goes_on_with_its_state(drain, monkeypatch):
+    """Spark ends a query whose batch has computed no state."""
+    frame = drain.frame().dropDuplicates(["Id"])
+    drain.queue.insert(10)
+    with monkeypatch.context() as dying:
+        dying.setattr(delta_writer, "check_written", killed)
+        with pytest.raises(StreamingQueryException, match="killed"):
+            drain.run(frame=frame)
+    drain.run(frame=frame)
+    drain.queue.insert(20)  # of which the state knows ten
+    drain.run(frame=frame)
+    assert (drain.ids(), drain.queue.count()) == (texts(range(20)), 0)
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_batch_whose_number_delta_has_forgotten_comes_once(drain, monkeypatch, lost):
     """As ``delta.setTransactionRetentionDuration`` lets it. The commit says whether Delta has the batch."""
