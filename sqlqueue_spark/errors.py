@@ -168,12 +168,18 @@ _BEFORE = re.compile(
     r"|(?:org\.apache\.spark\.SparkException: )?Job aborted [^:]*: Task [^:]*: Lost task [^:]*: "
     r"))*+\s*+"
 )
-#: What Python says in a process of Spark that lacks this package, and what we say instead.
-_LACKING = "ModuleNotFoundError: No module named 'sqlqueue_spark'"
-_LACKED = (
-    "Spark's workers lack the package sqlqueue_spark; install it on each machine of the cluster, or give its "
-    "wheel, named .zip, to spark-submit as --py-files."
-)
+#: First lines that say too little, and what we say instead. The second one is all that Spark says where a
+#: process that it asks something has ended.
+_INSTEAD = {
+    "ModuleNotFoundError: No module named 'sqlqueue_spark'": (
+        "Spark's workers lack the package sqlqueue_spark; install it on each machine of the cluster, or give "
+        "its wheel, named .zip, to spark-submit as --py-files."
+    ),
+    "SQLSTATE: XXKST": (
+        "Spark says no reason; most often the process that reads a source of the query was killed, by hand or "
+        "for want of memory. Start the query again."
+    ),
+}
 
 
 def why(error: BaseException) -> str:
@@ -199,7 +205,7 @@ def why(error: BaseException) -> str:
             break
     lines = _BEFORE.sub("", said, count=1).splitlines()
     first = plain(lines[0].rstrip() if lines else type(error).__name__)
-    return _LACKED if first == _LACKING else first
+    return _INSTEAD.get(first, first)
 
 
 def _said(error: BaseException) -> str:
