@@ -272,8 +272,8 @@ def test_a_checkpoint_of_another_queue_is_told_before_spark_starts(postgresql, t
         told[job.name] = result.exit_code, result.stdout, result.stderr
     said = (
         f"Error: The checkpoint belongs to the queue {other}, not to {with_catalog(postgresql, 'orders')}; "
-        "give every queue a checkpoint of its own, or correct the option queue. "
-        f"The folder of the checkpoint is {folder!r}.\n"
+        "give every queue a checkpoint of its own, or correct the option queue; several "
+        f"sources of a query keep their order. The folder of the checkpoint is {folder!r}.\n"
     )
     assert told == dict.fromkeys([job.name for job in STREAMS], (1, "", said))
 

@@ -103,7 +103,8 @@ def test_the_checkpoint_of_another_queue_is_refused(engine, queue, mode, done):
             wrong.trigger()
         assert str(caught.value) == (
             f"The checkpoint belongs to the queue {name}, not to {name.replace('orders', 'invoices')}; "
-            "give every queue a checkpoint of its own, or correct the option queue."
+            "give every queue a checkpoint of its own, or correct the option queue; several sources of a "
+            "query keep their order."
         )
         wrong.crash()
         taken = (mode, done) == ("none", True)

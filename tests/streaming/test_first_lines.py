@@ -47,7 +47,7 @@ def test_a_checkpoint_of_another_queue_is_said_in_the_first_line(spark, postgres
     assert sentence == (
         f"The checkpoint belongs to the queue orders@[public]@[{database}], not to "
         f"invoices@[public]@[{database}]; give every queue a checkpoint of its own, or correct the option "
-        "queue."
+        "queue; several sources of a query keep their order."
     )
     assert lines[0].endswith(f" sqlqueue_spark.errors.ConfigurationError: {sentence}")
     traces = [line for line in lines if line.startswith(("  ", "Traceback"))]

@@ -61,7 +61,7 @@ def test_a_checkpoint_of_another_queue_is_refused(spark, postgresql, tmp_path):
     said = (
         f"The checkpoint belongs to the queue orders@[public]@[{database}], not to "
         f"invoices@[public]@[{database}]; give every queue a checkpoint of its own, "
-        "or correct the option queue."
+        "or correct the option queue; several sources of a query keep their order."
     )
     assert refusal(lambda: drain(writer)) == said
     assert invoices.count() == 2

@@ -27,7 +27,8 @@ def check_belongs(offset: Offset, session: QueueSession, options: SourceOptions)
         if offset.queue != session.name:
             raise ConfigurationError(
                 f"The checkpoint belongs to the queue {offset.queue}, not to {session.name}; "
-                "give every queue a checkpoint of its own, or correct the option queue."
+                "give every queue a checkpoint of its own, or correct the option queue; several sources of a "
+                "query keep their order."
             )
         return
     own = database(session.connection)
