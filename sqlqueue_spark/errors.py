@@ -176,8 +176,8 @@ _INSTEAD = {
         "its wheel, named .zip, to spark-submit as --py-files."
     ),
     "SQLSTATE: XXKST": (
-        "Spark says no reason; most often the process that reads a source of the query was killed, by hand or "
-        "for want of memory. Start the query again."
+        "Spark says no reason; most often the process that reads a source of the query was killed, by hand "
+        "or for want of memory. Start the query again."
     ),
 }
 

@@ -99,8 +99,8 @@ BY_ZERO = "ZeroDivisionError: division by zero"
         (
             f"{STREAM} SQLSTATE: XXKST\n=== Streaming Query ===",
             (
-                "Spark says no reason; most often the process that reads a source of the query was killed, by "
-                "hand or for want of memory. Start the query again."
+                "Spark says no reason; most often the process that reads a source of the query was killed, "
+                "by hand or for want of memory. Start the query again."
             ),
         ),
         ("\nFirst line.\nSecond line.", "First line."),
