@@ -217,8 +217,11 @@ FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last) CROSS JOIN
 -- name: lock_in_transit
 -- Locks those of some rows that are free, and reads them whole.
 -- out: seq, id, correlation id, reply-to address, time of expiry, headers, body; the rows come in any order
--- SKIP LOCKED steps over rows that others hold. The tables have no optional columns here.
-SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text, nullif(q.expires::timestamp, 'infinity'),
+-- SKIP LOCKED steps over rows that others hold. The tables have no optional columns here. Expires as in
+-- message; what has expired before the first year stays expired.
+SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text,
+    CASE WHEN q.expires <= '9999-12-31 23:59:59.999999'
+        THEN greatest(q.expires::timestamp, '0001-01-01') END,
     q.headers::text, q.body
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (
