@@ -17,7 +17,7 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.messages.failure_headers import RAW_HEADERS
-from sqlqueue_spark.messages.message import MESSAGE_ID
+from sqlqueue_spark.messages.message import GIVE_UP_AT, MESSAGE_ID, parse_time
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
@@ -119,16 +119,37 @@ def drained(stream):
     return total
 
 
-def test_a_row_is_given_up_by_the_clock_of_its_database(engine, orders, far, gate):
-    """That of the machine is behind by more than a row may wait. By it none would have waited so long."""
+def wrong_machine(**by):
+    """Lets the clock of the machine be wrong where the rows are written that wait."""
+    wrong = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) + timedelta(**by))
+    return mock.patch("sqlqueue_spark.send.deliver.error_and_audit_rows.datetime", wrong)
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_row_waits_by_the_clock_of_its_database(engine, orders, far, gate, hours):
+    """That of the machine is wrong by more than a row may wait. By it a row would be given up at once, or
+    later than it should.
+    """
     orders.insert(6)
     gate.shut()
-    behind = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) - timedelta(hours=2))
-    with (
-        mock.patch("sqlqueue_spark.send.deliver.error_and_audit_rows.datetime", behind),
-        copying(engine, orders, gate, "far", giveUpAfter="1h") as stream,
-    ):
+    with wrong_machine(hours=hours), copying(engine, orders, gate, "far", giveUpAfter="1h") as stream:
         assert drained(stream) == Sent(waiting=6)
+        assert move(engine, "orders") == (0, 0)
+    waiting = DelayedRows(engine, "orders").rows()
+    now = datetime.now(UTC)
+    left = [each.due - now for each in waiting]
+    left += [(parse_time(each.headers[GIVE_UP_AT]) or now) - now for each in waiting]
+    assert [timedelta(minutes=50) < each <= timedelta(hours=1) for each in left] == [True] * 12
+
+
+def test_a_row_is_given_up_by_the_clock_of_its_database(engine, orders, far, gate):
+    """By that of the machine, which is behind, none would have waited so long."""
+    orders.insert(6)
+    gate.shut()
+    with wrong_machine(hours=-2), copying(engine, orders, gate, "far", giveUpAfter="100ms") as stream:
+        assert drained(stream) == Sent(waiting=6)
+        due = datetime.now(UTC) + timedelta(milliseconds=100)
+        eventually(lambda: datetime.now(UTC) > due)
         assert move(engine, "orders")[0] == 6
         assert drained(stream) == Sent(failed=6)
 

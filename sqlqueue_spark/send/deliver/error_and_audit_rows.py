@@ -19,6 +19,7 @@ from sqlqueue_spark.send.compose.received import ACKNOWLEDGED, AUDITED, FAILED, 
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destination_tables import Rows, nothing_passes_on
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
+from sqlqueue_spark.tables import database_facts
 
 
 class ErrorAndAuditRows:
@@ -117,9 +118,9 @@ class ErrorAndAuditRows:
     def later_rows(self, positions: Sequence[int]) -> pa.RecordBatch:
         """The rows with which these wait: until they are tried again, or for a database that is down.
 
-        Those that wait for a database are given up in their order.
+        Those that wait for a database are given up in their order, by the clock of their own database.
         """
-        rows, now = self._chunk.rows, self._now
+        rows, now = self._chunk.rows, database_facts.now(self._routes.connected(self._places.at_home))
         assert rows is not None
         latest = now + self._places.home.give_up_after
         ids = new_row_ids(len(positions))

@@ -8,7 +8,6 @@ database go back into their queue. Where rows cannot wait, the batch does, and t
 import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 
 from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
@@ -19,7 +18,7 @@ from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.tables_of_chunk import TAKES_NOTHING
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back
-from sqlqueue_spark.tables import queue_table, queues
+from sqlqueue_spark.tables import database_facts, queue_table, queues
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 
@@ -197,7 +196,8 @@ class RemoteDatabases:
             for queue, table in zip(self._queues, self._tables(connection), strict=True):
                 back, first_due = put_back(connection, table, name, self.on_leaving)
                 if first_due is not None:
-                    left = first_due - datetime.now(UTC)
+                    with connection.transaction():
+                        left = first_due - database_facts.now(connection)
                     self._longest_wait = max(self._longest_wait, self._options.give_up_after - left)
                     log.warning("put_back queue=%s database=%s rows=%d", queue, name, back)
                 total += back
