@@ -3,12 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
@@ -78,6 +79,8 @@ class OutboxCleaner:
                     with connection.transaction():
                         if not outbox.exists():  # nothing was sent there
                             continue
-                    log.info("cleaned outbox=%s forgotten=%d", outbox.name, forget(outbox, keep))
+                        # Its clock may have jumped ahead: then no id is older by ours than it may be.
+                        ahead = max(timedelta(), now(connection) - datetime.now(UTC))
+                    log.info("cleaned outbox=%s forgotten=%d", outbox.name, forget(outbox, keep + ahead))
             except SqlQueueError as error:
                 log.warning("cleanup_failed endpoint=%s: %s", self._options.sender, error)

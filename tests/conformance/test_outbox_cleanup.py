@@ -2,8 +2,9 @@
 and no sender waits for it.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Event
+from unittest import mock
 
 import pytest
 
@@ -68,6 +69,16 @@ def test_how_often_and_how_much_are_options(engine, rows):
         now[0] += seconds
         cleaned(cleaner, Target.of(given))
         assert rows.ids() == left
+
+
+@pytest.mark.parametrize("hours, left", [(-49, {"old", "young"}), (-23, {"young"}), (+49, {"young"})])
+def test_an_id_is_old_by_the_clocks_of_the_database_and_of_the_machine(engine, rows, hours, left):
+    """That of the database may have jumped ahead. Then all would be old at once."""
+    given = options(engine)
+    wrong = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) + timedelta(hours=hours))
+    with mock.patch("sqlqueue_spark.tables.outbox_cleanup.datetime", wrong):
+        cleaned(OutboxCleaner(given), Target.of(given))
+    assert rows.ids() == left
 
 
 @pytest.mark.parametrize("never", NEVER, ids=["disabled", "no outbox"])
