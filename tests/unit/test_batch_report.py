@@ -46,6 +46,10 @@ def test_a_batch_is_one_line_with_what_waits():
     assert progress_line(progress()) == "batch=7 messages=10 rate=5/s waiting=30 oldest=4s"
 
 
+def test_a_batch_in_which_the_clock_was_set_back_has_no_rate():
+    assert progress_line(progress(seconds=-3600)) == "batch=7 messages=10 rate=0/s waiting=30 oldest=4s"
+
+
 def test_a_line_says_when_it_was_looked_if_that_was_before_the_batch():
     found = '{"rows": 30, "oldestSeconds": null, "lookedAt": "2026-01-31T12:00:00Z"}'
     assert progress_line(progress(latest=found)) == (
@@ -137,14 +141,16 @@ def test_the_source_is_told_where_a_batch_ends(told):
     assert said(told) == [json.loads(end(3))]
 
 
-def test_an_idle_trigger_hides_no_batch(told):
+@pytest.mark.parametrize("hour", ["00", "23"], ids=["later", "by a clock that was set back"])
+def test_an_idle_trigger_hides_no_batch(told, hour):
     """The source is told of a batch though an idle trigger had its number before."""
+    day = {"00": "2026-01-01", "23": "2025-12-31"}[hour]
     listener = told.listen()
     heard(
         listener,
         progress(0, 10, ends=[end(1)], at="2026-01-01T00:00:01.000Z"),
         progress(1, 0, ends=[end(1)], at="2026-01-01T00:00:11.000Z"),
-        progress(1, 10, ends=[end(2)], at="2026-01-01T00:00:12.000Z"),
+        progress(1, 10, ends=[end(2)], at=f"{day}T{hour}:00:12.000Z"),
     )
     assert said(told) == [json.loads(end(2))]
 

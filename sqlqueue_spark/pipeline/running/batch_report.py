@@ -89,7 +89,7 @@ class BatchReport(StreamingQueryListener):
         self._details = details
         self._lock = threading.Lock()  # events come on one thread, and catch_up is called on another
         self._last = -1
-        self._told = (-1, "")
+        self._told = -1
         self._ends: list[dict[str, Any]] = []
         self._batches = self._messages = self._moved_on = 0
         self._seconds = 0.0
@@ -140,10 +140,13 @@ class BatchReport(StreamingQueryListener):
         return f" moved_on={more}" if more > 0 else ""
 
     def _tell_source(self, progress: StreamingQueryProgress) -> None:
-        """Write where the last logged batch ends; a trigger without data has that end and the next number."""
-        if self._done_file is None or (progress.batchId, progress.timestamp) <= self._told:
+        """Write where the last logged batch ends; a trigger without data has that end and the next number.
+
+        Their times tell no order: the clock may have been set back.
+        """
+        if self._done_file is None or progress.batchId < self._told:
             return
-        self._told = progress.batchId, progress.timestamp
+        self._told = progress.batchId
         ends = ends_of(progress)
         if ends == self._ends:
             return
@@ -163,7 +166,8 @@ class BatchReport(StreamingQueryListener):
 
 
 def _seconds(progress: StreamingQueryProgress) -> float:
-    return float(progress.durationMs.get("triggerExecution", 0)) / 1000
+    """How long a batch lasted: at least no time, as Spark takes it from a clock that may be set back."""
+    return float(max(0, progress.durationMs.get("triggerExecution", 0))) / 1000
 
 
 def _reported(progress: StreamingQueryProgress) -> dict[str, Any]:
