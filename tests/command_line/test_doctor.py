@@ -2,6 +2,8 @@
 
 import json
 import re
+from datetime import datetime, timedelta
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
@@ -41,6 +43,18 @@ def test_without_a_queue_the_way_ends_at_the_database(engine):
     found = way(engine.url, None)
     assert found["database"][0] is State.FINE
     assert found["queue"] == found["rights"] == (State.OPEN, "not tried: no QUEUE is named")
+
+
+@pytest.mark.parametrize("seconds", [-630, 630])
+def test_a_server_whose_clock_differs_is_said(engine, seconds):
+    wrong = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) + timedelta(seconds=seconds))
+    with mock.patch("sqlqueue_spark.inspection.doctor.database_checks.datetime", wrong):
+        found = way(engine.url, None)
+    said = (
+        "The clock of the server and that of this machine are 10 min apart, and both count (docs/limits.md): "
+        "let NTP set them."
+    )
+    assert found["database"] == (State.WRONG, said)
 
 
 def test_a_missing_queue_is_said_and_has_no_rights(engine):

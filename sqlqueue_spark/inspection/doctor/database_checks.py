@@ -4,7 +4,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from sqlqueue_spark.engines.hosts import Host, hosts
@@ -14,9 +14,9 @@ from sqlqueue_spark.inspection.database_findings import of_database
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
 from sqlqueue_spark.inspection.queue_findings import of_rows, of_table
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.plain_text import for_shell, shell_word
+from sqlqueue_spark.plain_text import age, for_shell, shell_word
 from sqlqueue_spark.tables import queue_table, queues, rights
-from sqlqueue_spark.tables.database_facts import server
+from sqlqueue_spark.tables.database_facts import now, server
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
@@ -26,6 +26,8 @@ STEPS = ("network", "login", "database", "queue", "rights")
 
 _SECONDS_TO_ANSWER = 3.0
 _STATEMENT = timedelta(seconds=10)
+#: Clocks that differ by less are no finding.
+_APART = timedelta(seconds=5)
 
 
 def checks(
@@ -82,6 +84,12 @@ def _database(connection: Connection) -> str:
         raise Wrong(
             f"The {there.what} of {there.database!r} is {there.is_}, but {there.needed} is needed; "
             + (f"raise it with: {raising}" if raising else "upgrade the server.")
+        )
+    began, there_now, ended = datetime.now(UTC), now(connection), datetime.now(UTC)
+    if (apart := max(began - there_now, there_now - ended)) > _APART:
+        raise Wrong(
+            f"The clock of the server and that of this machine are {age(apart)} apart, and both count "
+            "(docs/limits.md): let NTP set them."
         )
     for finding in of_database(connection):
         statement = " ".join(finding.remedy_sql.split())
