@@ -7,6 +7,7 @@ in another order. A url in the wrong place is known by its looks, and refused wi
 
 import logging
 import re
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TextIO
@@ -27,6 +28,10 @@ _SECRET = re.compile(r"pwd|pass|secret|(?:client|server)_key|token", re.IGNORECA
 _FILES = {"sslkey", "passfile"}
 #: The most characters of a line of a log.
 _LONGEST_LINE = 8_000
+#: The most warnings of one kind in this time: a sender can make each message fail in a way of its own.
+_MOST_WARNINGS, _WARNINGS_SECONDS = 60, 60.0
+#: When the present time of each kind began, and how many there were since.
+_warned: dict[tuple[str, str], tuple[float, int]] = {}
 
 
 def plain(text: str) -> str:
@@ -84,11 +89,27 @@ def shell_word(text: str) -> str:
 def logger(name: str) -> logging.Logger:
     """A module's logger, whose every record is one line, and no long one, whatever names are in it.
 
-    A stack trace has more lines; they steer no terminal either.
+    A stack trace has more lines; they steer no terminal either. Of many warnings of one kind the first ones
+    of each minute are written.
     """
     made = logging.getLogger(name)
+    made.addFilter(_among_the_first)
     made.addFilter(_one_line)
     return made
+
+
+def _among_the_first(record: logging.LogRecord) -> bool:
+    """Whether a warning is one of the first of its kind, which is its text before names are filled in."""
+    if record.levelno < logging.WARNING:
+        return True
+    kind, now = (record.name, str(record.msg)), time.monotonic()
+    began, before = _warned.get(kind, (now, 0))
+    if now - began >= _WARNINGS_SECONDS:
+        began, before = now, 0
+    _warned[kind] = began, before + 1
+    if before == _MOST_WARNINGS - 1:
+        record.msg = f"{record.msg} (More of this kind are left out until the minute is over.)"
+    return before < _MOST_WARNINGS
 
 
 def _one_line(record: logging.LogRecord) -> bool:

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.engines import database_retry
 from tests.support import extended_events, mariadb, versions
@@ -87,6 +88,12 @@ def _short_pauses() -> Iterator[None]:
     """
     with mock.patch.object(database_retry, "JITTER", 0.05):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _fresh_minute() -> None:
+    """A warning is not left out because other tests have warned in the same minute."""
+    plain_text._warned.clear()  # a process has no other way to begin a minute anew
 
 
 @pytest.fixture(scope="session")

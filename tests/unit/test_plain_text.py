@@ -6,10 +6,12 @@ import json
 import logging
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import sqlqueue_spark
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.cli import output
 from sqlqueue_spark.errors import QueueError, why
 from sqlqueue_spark.plain_text import for_shell, logger, plain, shell_word
@@ -84,6 +86,30 @@ def test_a_name_forges_no_line_of_a_log(caplog):
 def test_a_line_of_a_log_is_no_longer_than_people_read(caplog):
     logger("sqlqueue_spark.of_a_test").warning("unreachable destination=%s", "\n" * 100_000)
     assert caplog.messages == ["unreachable destination=" + r"\n" * (8_000 - 24) + "…"]
+
+
+def test_of_many_warnings_of_one_kind_the_first_of_each_minute_are_written(caplog, monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(plain_text, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = logger("sqlqueue_spark.of_a_sender")
+    for number in range(1_000):
+        log.warning("unreachable destination=%s", f"gone{number}")
+    log.warning("not_delivered rows=%d", 1)
+    assert caplog.messages == [
+        *(f"unreachable destination=gone{number}" for number in range(59)),
+        "unreachable destination=gone59 (More of this kind are left out until the minute is over.)",
+        "not_delivered rows=1",
+    ]
+    now[0] += 60.0
+    log.warning("unreachable destination=%s", "later")
+    assert caplog.messages[-1] == "unreachable destination=later"
+
+
+def test_of_other_lines_each_one_is_written(caplog):
+    with caplog.at_level(logging.INFO):
+        for number in range(1_000):
+            logger("sqlqueue_spark.of_a_batch").info("sent=%d", number)
+    assert len(caplog.messages) == 1_000
 
 
 def test_every_module_logs_through_it():
