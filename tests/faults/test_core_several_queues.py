@@ -14,7 +14,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
-from sqlqueue_spark.receive.claiming import set_aside, stream_scanner
+from sqlqueue_spark.receive.claiming import connection_pool, set_aside, stream_scanner
 from sqlqueue_spark.receive.claiming.batch_size import BatchSize
 from sqlqueue_spark.receive.receiver import Receiver
 from sqlqueue_spark.spark.readers import _look_round
@@ -420,6 +420,27 @@ def test_a_queue_that_appears_is_picked_up(engine, monkeypatch):
         stream.stop()
         assert by_queue(stream.messages()) == {"Sales.A": [1, 2, 3, 4, 5], "Sales.B": [*range(1, 11)]}
         assert (instances["Sales"].count(), instances["Salesmen"].count()) == (5, 5)
+
+
+def test_a_stream_keeps_no_lock_for_queues_that_are_gone(postgresql, monkeypatch):
+    """Instances of an endpoint come and go for weeks, each with a queue of its own. All sessions of a server
+    share the room for locks.
+    """
+    monkeypatch.setattr(connection_pool, "_MOST_GONE", 5)
+    monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 1.0)
+    clock, held = Clock(), []
+    with streaming(postgresql, Rest({}, ()), queuePattern=r"Sales\..*") as stream:
+        stream.time = {"clock": clock, "sleep": clock.sleep}
+        for number in range(20):
+            instance = postgresql.create_queue(f"Sales.{number}")
+            instance.insert(1)
+            clock.now += 1
+            assert [stream.trigger() for _ in range(5)].count(True) == 1
+            stream.receiver.settle(stream.end(stream.done))
+            tampering.drop(instance)
+            held += postgresql.fetch("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+    assert max(held) == (6,)
+    assert by_queue(stream.messages()) == {f"Sales.{number}": [1] for number in range(20)}
 
 
 # -- beside neighbours, and to an end --------------------------------------------------------------

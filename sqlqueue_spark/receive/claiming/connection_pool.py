@@ -16,6 +16,10 @@ from sqlqueue_spark.tables.queues import Queue
 
 T = TypeVar("T")
 
+#: How often a session may have opened queues beside those that are read now. The server keeps a lock for each
+#: until the session ends, and so do we what we know of it.
+_MOST_GONE = 100
+
 
 class QueueSession:
     """The queues of one stream on one connection. A queue is opened when it is first asked for."""
@@ -26,6 +30,8 @@ class QueueSession:
         self.several = pool.several
         self._pool = pool
         self._open: dict[Table, Queue] = {}
+        #: How often it has opened a queue.
+        self.openings = 0
 
     @property
     def name(self) -> str:
@@ -49,6 +55,7 @@ class QueueSession:
         """Keep a queue that was just opened on this connection."""
         self._pool.announce(queue)
         self._open[table] = queue
+        self.openings += 1
 
     def named(self, name: str) -> Queue | None:
         """The queue of this canonical name; None where there is none.
@@ -179,9 +186,12 @@ class ConnectionPool:
             )
 
     def give_back(self, session: QueueSession) -> None:
-        """Take back a session whose transaction has ended. When the pool is closed, end its connection."""
+        """Take back a session whose transaction has ended.
+
+        When the pool is closed, or the session has opened many queues that are gone, end its connection.
+        """
         with self._lock:
-            if not self._closed:
+            if not self._closed and session.openings <= len(self.names) + _MOST_GONE:
                 self._free.append(session)
                 return
         session.connection.close()
