@@ -85,15 +85,15 @@ def _database(connection: Connection) -> str:
             f"The {there.what} of {there.database!r} is {there.is_}, but {there.needed} is needed; "
             + (f"raise it with: {raising}" if raising else "upgrade the server.")
         )
+    for finding in of_database(connection):
+        statement = " ".join(finding.remedy_sql.split())
+        raise Wrong(finding.message + (f" Run: {statement}" if statement else ""))
     began, there_now, ended = datetime.now(UTC), now(connection), datetime.now(UTC)
     if (apart := max(began - there_now, there_now - ended)) > _APART:
         raise Wrong(
             f"The clock of the server and that of this machine are {age(apart)} apart, and both count "
             "(docs/limits.md): let NTP set them."
         )
-    for finding in of_database(connection):
-        statement = " ".join(finding.remedy_sql.split())
-        raise Wrong(finding.message + (f" Run: {statement}" if statement else ""))
     return f"{there.database} on {there.version}"
 
 
