@@ -106,6 +106,25 @@ def test_a_batch_is_settled_before_the_next_trigger(spark, postgresql, tmp_path,
     assert done_file.exists() is False
 
 
+@pytest.mark.parametrize("trigger, rests", [("0 seconds", False), ("1 hour", True)])
+def test_a_query_stops_after_the_batch_under_way(spark, postgresql, tmp_path, trigger, rests):
+    """Also where another source of the query never rests, or the next trigger is far away."""
+    queue = postgresql.create_queue()
+    queue.insert(30)
+    with stoppable({}) as (stopping, stop_file, done_file):
+        frame = stream(spark, postgresql, queue, **stopping).select("RowVersion")
+        if not rests:
+            ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+            frame = frame.union(ticks.select("value"))
+        query = start(to_each(frame, tmp_path, read).trigger(processingTime=trigger))
+        late = threading.Timer(30, query.stop)
+        late.start()
+        totals = run_until_stopped(spark, query, stop_file, lambda _: stop_file.touch(), done_file=done_file)
+        assert late.is_alive()
+        late.cancel()
+    assert (totals.stopped, queue.count()) == (True, 0)
+
+
 @pytest.mark.parametrize(
     "said, hit",
     [

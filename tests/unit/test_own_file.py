@@ -149,6 +149,7 @@ def test_a_stop_makes_no_file_where_a_link_leads(tmp_path):
         return query.stop.called
 
     query = mock.Mock(isActive=False, recentProgress=[], id="q", awaitTermination=await_termination)
+    query.status = {"isTriggerActive": False}
     query.stop.side_effect = lambda: made.append(elsewhere.exists())
     run_until_stopped(mock.Mock(_jvm=None), query, stop_file)
     assert made == [False]

@@ -27,7 +27,7 @@ def test_a_signal_is_answered_at_once_and_once(capfd):
 
 def test_a_job_stops_between_batches_although_the_folder_of_its_stop_file_was_cleaned_away():
     """A job may be idle for longer than files stay in /tmp."""
-    query = mock.Mock(id="query", isActive=False, recentProgress=[])
+    query = mock.Mock(id="query", isActive=False, recentProgress=[], status={"isTriggerActive": True})
 
     def asked(_: int) -> object:
         signal.raise_signal(signal.SIGTERM)

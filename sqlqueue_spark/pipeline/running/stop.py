@@ -101,9 +101,23 @@ def run_until_stopped(
 
 
 def _let_batch_end(query: StreamingQuery) -> None:
-    """Wait until the batch under way is done. Behind Spark Connect the source may not see the stop file."""
+    """Wait until the batch under way is done. Behind Spark Connect the source may not see the stop file.
+
+    Other sources of the query do not look for it, and may have rows for ever. The next trigger may be far.
+    """
     if not is_remote():
-        query.processAllAvailable()
+
+        def all_available() -> None:
+            with suppress(Exception):  # what ends the query is raised to those who wait for its end
+                query.processAllAvailable()
+
+        waiting = threading.Thread(target=all_available, daemon=True)
+        waiting.start()
+        told = [query.lastProgress]
+        while waiting.is_alive() and len(told) < 3 and query.status["isTriggerActive"]:
+            waiting.join(0.2)
+            if query.lastProgress != told[-1]:
+                told.append(query.lastProgress)
         return
     last, end = query.lastProgress, time.monotonic() + 60  # it may wait for a database that is down
     while query.status["isDataAvailable"] and query.lastProgress == last and time.monotonic() < end:
