@@ -80,6 +80,16 @@ def test_the_queue_is_found_among_other_sources():
     assert ends_of(found) == [{"version": 1, "serial": 1}]
 
 
+def test_a_line_says_what_waits_in_all_queues_of_a_query():
+    found = progress()
+    more = {"rows": 5, "oldestSeconds": 60, "lookedAt": "2026-01-31T12:00:00Z"}
+    for each in (more, {**more, "oldestSeconds": None, "lookedAt": "2026-01-31T11:00:00Z"}):
+        found.sources.append(SimpleNamespace(latestOffset=json.dumps(each), endOffset=None))
+    assert progress_line(found) == (
+        "batch=7 messages=10 rate=5/s waiting=40 oldest=60s looked=2026-01-31T11:00:00Z"
+    )
+
+
 def test_a_line_ends_with_details_that_are_known(told):
     listener = told.listen(details={7: "sent=10 repeated=2", 8: ""}.__getitem__)
     heard(listener, progress(7), progress(8), progress(9))  # of the last it fails

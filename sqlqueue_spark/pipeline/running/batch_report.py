@@ -26,6 +26,13 @@ from sqlqueue_spark.plain_text import logger
 log = logger(__name__)
 
 Details = Callable[[int], str]
+#: What a source reports of what waits: its type, and what several queues report together.
+_OF_ALL: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    "rows": (int, sum),
+    "movedOn": (int, sum),
+    "oldestSeconds": (int, max),
+    "lookedAt": (str, min),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +178,13 @@ def _seconds(progress: StreamingQueryProgress) -> float:
 
 
 def _reported(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """What the source of a query reports of what waits; empty where Spark does not say it."""
-    said = [_object(source.latestOffset) for source in progress.sources]
-    return next((each for each in said if each is not None and "rows" in each), {})
+    """What the queues of a query report of what waits, together; empty where Spark does not say it."""
+    said = [_object(source.latestOffset) or {} for source in progress.sources]
+    told: dict[str, Any] = {}
+    for name, (kind, of_all) in _OF_ALL.items():
+        if found := [each[name] for each in said if "rows" in each and isinstance(each.get(name), kind)]:
+            told[name] = of_all(found)
+    return told
 
 
 def _object(text: str | None) -> dict[str, Any] | None:
