@@ -16,7 +16,10 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import QueueError, TooMuch
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
-from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.running import delayed_delivery
+from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import DelayedTable
 from tests.support import death_steps
@@ -475,3 +478,22 @@ def test_messages_go_in_the_order_in_which_they_are_due_either_way(engine, table
     assert found == sorted(found, key=lambda each: -((37 * int(each)) % 40))
     assert len(found) == 32
     assert ids_in(queue)[32:] == DELIVERED[1]
+
+
+def test_a_job_keeps_no_mover_of_a_table_that_is_gone(engine, queue, monkeypatch, caplog):
+    """Instances of an endpoint come and go for weeks. When a table comes back, its mover does."""
+    monkeypatch.setattr(delayed_delivery, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(delayed_delivery, "_LOOK_SECONDS", 0.02)
+    engine.create_queue("error")
+    waiting = DelayedRows(engine, "orders").create()
+    sink = SinkOptions.parse({"url": engine.url, "errorQueue": "error", "endpoint": "Shop"})
+    source = SourceOptions.parse({"url": engine.url, "queue": "orders"})
+    with delivering(source, Places(sink, sink)):
+        (moving,) = [each for each in threading.enumerate() if each.name.endswith("(_run)")]
+        engine.execute(f"DROP TABLE {waiting.quoted}")
+        moving.join(30)
+        assert not moving.is_alive()
+        assert caplog.text.count("delivery_stopped") == 1
+        waiting.create()
+        put(engine, waiting, '{"a":"b"}', minutes=5)
+        eventually(lambda: queue.count() == 1)

@@ -2,10 +2,10 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sqlqueue_spark.engines.open_connection import Connection, connect, one_each
-from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
@@ -72,12 +72,12 @@ class DelayedDelivery:
                 self.begin()
             except Exception as error:  # noqa: BLE001 -- whatever it is, the next look may succeed
                 log.warning("not_looked_for_delayed_tables queue=%s: %s", self._source.title, error)
-        for thread in self._threads.values():
+        for thread in list(self._threads.values()):
             if thread.ident is not None:
                 thread.join(_SECONDS_TO_END)
 
     def _run(self, owner: Place) -> None:
-        """Deliver what is due until the job ends. An error is logged, and the mover begins again."""
+        """Deliver what is due until the job ends or the table has gone. An error is logged."""
         options, error_queue = self._places.at(owner.target), self._error_queue or ""
         chosen = {each.table for each in self._places.chosen if each.target == owner.target}
         if self._source.queue_pattern is None or owner == self._places.sends_later(owner.target):
@@ -88,8 +88,16 @@ class DelayedDelivery:
                 mover.run(self.stopping.wait, self._count)
             except Exception as error:  # noqa: BLE001 -- likewise
                 log.warning("delivery_stopped table=%s: %s", delayed.table_of(owner.table), error)
-            if self.stopping.wait(_AGAIN_SECONDS):
+            if self.stopping.wait(_AGAIN_SECONDS) or self._is_gone(owner):
                 return
+
+    def _is_gone(self, owner: Place) -> bool:
+        """Whether the table has gone. If it comes back, :meth:`watch` begins a mover for it."""
+        with suppress(SqlQueueError), connect(owner.target, again=True) as connection:
+            with connection.transaction():
+                gone = delayed.find(connection, owner.table) is None
+            return gone and self._threads.pop(owner) is not None
+        return False
 
     def _count(self, done: Sent) -> None:
         with self._lock:
