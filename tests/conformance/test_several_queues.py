@@ -180,6 +180,13 @@ def test_a_pattern_that_takes_for_ever_is_refused(engine, monkeypatch):
     )
 
 
+def test_few_lists_of_queues_are_remembered():
+    """Of 10,000 queues that come and go each list takes 2 MB, and a stream runs for weeks."""
+    for number in range(20):
+        assert queue_list.of_pattern("a.", (f"a{number % 10}", f"b{number}")) == {f"a{number % 10}"}
+    assert queue_list.of_pattern.cache_info().currsize == 10
+
+
 def test_a_pattern_matches_whole_names_of_queue_tables_in_the_default_schema(engine):
     Queues(engine, "Sales.A", "Sales.B", "Sales")
     engine.create_queue("Sales.C", schema="elsewhere").insert(1)

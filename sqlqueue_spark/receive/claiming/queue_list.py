@@ -38,7 +38,7 @@ def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
     return [each.table for each in _matching(connection, options, options.queue_pattern)]
 
 
-@functools.lru_cache(maxsize=100)
+@functools.lru_cache(maxsize=10)
 def of_pattern(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
     """Those of the names that a pattern matches as a whole.
 
