@@ -8,7 +8,8 @@ from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
 
-_NOT_OTHERS = ("sent", "repeated", "received", "untyped")
+_NOT_OTHERS = ("sent", "repeated", "received", "cubes", "untyped")
+CUBES = 1 << 48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,9 @@ class Sent:
     acknowledged: int = 0
     #: Received messages that the frame has, whatever became of them, also in an earlier try.
     received: int = field(default=0, compare=False)
+    #: The sum of the cubes of their RowVersions, modulo :data:`CUBES`: it tells a row that stands there twice
+    #: from one that is missing.
+    cubes: int = field(default=0, compare=False)
     #: Messages that lack a type and need one: a line of their own tells of them.
     untyped: int = field(default=0, compare=False)
 

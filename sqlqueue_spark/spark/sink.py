@@ -236,7 +236,8 @@ class SqlQueueSink:
         for before, sent in self._sealed:
             if surely_same(before, df):
                 again = sent.repeated + (sent.handled or sent.sent) + sent.failed + sent.retried
-                self._told(Sent(repeated=again, received=sent.received), run.batch.number, "staged")
+                told = Sent(repeated=again, received=sent.received, cubes=sent.cubes)
+                self._told(told, run.batch.number, "staged")
                 return
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
         staged = [Staged(each.task, each.destinations, each.named, each.rows) for each in done]

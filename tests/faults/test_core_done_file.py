@@ -34,21 +34,23 @@ def test_a_done_file_settles_its_batch(engine, queue, tmp_path):
         assert (stream.ids(), queue.count()) == (row_ids(range(15)), 0)
 
 
-def test_the_source_says_beside_the_done_file_how_many_rows_a_batch_has(engine, queue, tmp_path):
-    """Without expired ones, and in a replay without those that others took meanwhile."""
+def test_the_source_says_beside_the_done_file_which_rows_a_batch_has(engine, queue, tmp_path):
+    """Their number, and the sum of the cubes of their RowVersions: without expired ones, and in a replay
+    without those that others took meanwhile.
+    """
     queue.insert(10)
     queue.insert(5, start=10, expires=datetime(2025, 1, 1, tzinfo=UTC))
     done, said = tmp_path / "done", tmp_path / "done.received"
     with streaming(engine, queue, doneFile=str(done)) as stream:
         assert stream.construct()
         stream.plan()
-        assert OwnFile(said).read() == "10"
+        assert OwnFile(said).read() == "10 3025"
         stream.crash()
         with queue.session() as other:
             assert other.take() is not None
             other.commit()
         assert len(stream.read(stream.plan())) == 9
-        assert OwnFile(said).read() == "9"
+        assert OwnFile(said).read() == "9 3024"
 
 
 @pytest.mark.needs("deletes_through_cte")

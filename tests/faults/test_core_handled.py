@@ -67,9 +67,11 @@ class Handling(Forward):
 
     def _check(self, sent):
         file = Path(self.options.done_file or "")
-        fewer = replace(sent, received=sent.received - 1)
-        with pytest.raises(ConfigurationError, match=f"no outcome for 1 of the {sent.received} received"):
-            check_outcomes(file, fewer)
+        fewer, others = replace(sent, received=sent.received - 1), replace(sent, cubes=sent.cubes + 1)
+        for wrong, missing in ((fewer, "1"), (others, "some")):
+            why = f"no outcome for {missing} of the {sent.received} received"
+            with pytest.raises(ConfigurationError, match=why):
+                check_outcomes(file, wrong)
         check_outcomes(file, sent)
         self.checked += 1
 

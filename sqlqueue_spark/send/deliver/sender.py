@@ -33,7 +33,7 @@ from sqlqueue_spark.send.deliver.original_rows import TooLarge, given_up, with_o
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import TAKES_NOTHING, DatabaseDown, Routes
-from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.sent import CUBES, Sent
 from sqlqueue_spark.tables.refused_messages import Why
 
 log = logger(__name__)
@@ -80,8 +80,9 @@ class Sender:
         done = Sent()
         for chunk in chunks:
             parts, unsubscribed = self._copied(chunk)
-            received = 0 if chunk.rows is None else len(chunk)
-            done += Sent(received=received, unsubscribed=unsubscribed, untyped=chunk.sends.untyped)
+            received = [] if chunk.rows is None else chunk.rows.frame["RowVersion"].to_pylist()
+            told = Sent(received=len(received), cubes=sum(each**3 for each in received) % CUBES)
+            done += replace(told, unsubscribed=unsubscribed, untyped=chunk.sends.untyped)
             for part in parts:
                 done += self._sent(self._retried(partial(self._addressed, part)))
         return done
