@@ -638,7 +638,7 @@ def test_retries_and_rows_that_wait_for_a_database_are_made_together():
     }
     chunk = AddressedChunk(**vars(made), addressed=()).failing(failed)
     now = datetime(2026, 11, 27, tzinfo=UTC)
-    with mock.patch.object(error_and_audit_rows, "datetime", mock.Mock(now=mock.Mock(return_value=now))):
+    with mock.patch.object(error_and_audit_rows.database_facts, "now", return_value=now):
         later = ErrorAndAuditRows(mock.Mock(places=places), chunk, str).later_rows(range(4)).to_pylist()
     end, step = now + timedelta(hours=1), timedelta(microseconds=1)
     assert [each["delay_ms"] for each in later] == [0, None, 5_000, None]
