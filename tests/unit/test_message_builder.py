@@ -23,10 +23,10 @@ from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 from sqlqueue_spark.send.compose.outcome_builder import builder_of
-from sqlqueue_spark.send.deliver import error_and_audit_rows
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
+from sqlqueue_spark.tables import database_facts
 from tests.support import messages as sent
 from tests.support.outcomes import composed_outcomes, frame, outcome, outgoing
 from tests.support.sending import Outgoing
@@ -638,7 +638,7 @@ def test_retries_and_rows_that_wait_for_a_database_are_made_together():
     }
     chunk = AddressedChunk(**vars(made), addressed=()).failing(failed)
     now = datetime(2026, 11, 27, tzinfo=UTC)
-    with mock.patch.object(error_and_audit_rows.database_facts, "now", return_value=now):
+    with mock.patch.object(database_facts, "now", return_value=now):
         later = ErrorAndAuditRows(mock.Mock(places=places), chunk, str).later_rows(range(4)).to_pylist()
     end, step = now + timedelta(hours=1), timedelta(microseconds=1)
     assert [each["delay_ms"] for each in later] == [0, None, 5_000, None]
