@@ -4,7 +4,6 @@ from tests.send_model.configuration import (
     DOWN,
     FAULTS,
     OWES,
-    REFUSED_MEANWHILE,
     TWO_TRIES,
     A,
     B,
@@ -23,7 +22,6 @@ HANDLED = {
         budget=3,
         answers=(("billing", "shop"), ("shop",)),
         tables=("home:shop",),
-        inherent=REFUSED_MEANWHILE,
     ),
     "a function: destination at home created or dropped": Configuration(
         rows=(row("handle"),),
@@ -38,7 +36,6 @@ HANDLED = {
         answers=(("billing",),),
         tables=("home:shop",),
         audits=True,
-        inherent=REFUSED_MEANWHILE,
     ),
     "a function: put back by ServiceControl": Configuration(
         rows=(row("handle"),),

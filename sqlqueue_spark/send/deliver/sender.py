@@ -1,8 +1,8 @@
 """Sends chunks of messages and of outcomes: to each other database first, then home, a transaction each.
 
 What a received row sends within home, and what else becomes of it, is one transaction there. A row that is
-passed on to another database is asked for at home before, goes out in a transaction there, and home only
-learns of it where it fails, waits, or owes an acknowledgement.
+passed on to another database goes out in a transaction there, which commits when home knows no outcome of it.
+Home only learns of it where it fails, waits, or owes an acknowledgement.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from sqlqueue_spark.engines.database_retry import Retry
-from sqlqueue_spark.engines.open_connection import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect, one_each
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -59,7 +59,9 @@ class Sender:
         self._places = destinations.places
         self._home = destinations.places.at_home
         self._connections: dict[Target, Connection] = {}
-        self._routes = Routes(destinations, self._connected, options.transaction_mode == ATOMIC, down)
+        atomic, ask_last = options.transaction_mode == ATOMIC, partial(self._without_known, last=True)
+        self._routes = Routes(destinations, self._connected, atomic, down, ask_last)
+        self._adds_keys = options.uses_outbox and not atomic
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
@@ -145,17 +147,19 @@ class Sender:
         """
         own = self._options.error_queue
         for positions, error in refused:
+            if not (going := list(filter(chunk.goes, positions))):
+                continue
             if own is None:
                 raise error
             dropped = {}
-            for at in positions:
+            for at in going:
                 result = self._result(chunk, at)
                 if result == ACKNOWLEDGED:
                     log.warning("not_acknowledged destination=%s: %s", chunk.address_of[at].known_as, error)
                     dropped[at] = False
                 elif result or self._places.are_one(chunk.address_of[at].place, self._places.beside(own)):
                     raise error
-            left = [at for at in positions if at not in dropped]
+            left = [at for at in going if at not in dropped]
             chunk = replace(chunk, sent={**chunk.sent, **dropped}).refusing(left, Failure.of(error))
         return chunk
 
@@ -179,7 +183,6 @@ class Sender:
             return self._sent(first) + self._sent(second)
         away = [each for each in chunk.addressed if each.target != self._home]
         if away:
-            chunk = self._without_known(chunk)
             targets = dict.fromkeys(each.target for each in away)
             chunk = self._waiting_for(chunk, list(filter(self._routes.is_down, targets)))
             for target in targets:
@@ -192,7 +195,7 @@ class Sender:
             assert not left, "what goes elsewhere is there, has failed or waits"
         return self._at_home(chunk)
 
-    def _without_known(self, chunk: AddressedChunk) -> AddressedChunk:
+    def _without_known(self, chunk: AddressedChunk, *, last: bool = False) -> AddressedChunk:
         """The chunk, of which it is known which rows had their outcome at home: nothing of these goes out."""
         fails = chunk.rows is not None or self._options.error_queue is not None
         if not self._options.uses_outbox or not fails:
@@ -209,6 +212,8 @@ class Sender:
             return chunk
         gone = {row for row, origin in enumerate(work.origins) if origin in found}
         failed = {at: False for at, key in work.failures.items() if key in found}
+        if last and not (gone <= {*chunk.known} and failed.keys() <= chunk.sent.keys()):
+            raise RolledBack(())
         return replace(chunk, known=gone, sent={**chunk.sent, **failed})
 
     def _sent_elsewhere(self, chunk: AddressedChunk, target: Target) -> AddressedChunk:
@@ -222,7 +227,7 @@ class Sender:
             try:
                 new = self._delivered(target, work).messages
             except RolledBack as error:
-                chunk = self._refusing(chunk, error.refused)
+                chunk = self._refusing(self._without_known(chunk), error.refused)
             except _DOWN as error:
                 if self._routes.down is None:
                     raise
@@ -244,9 +249,32 @@ class Sender:
                 return work.counted(work.decide(()))
             self._retried(work.find_tables)
             try:
-                return work.counted(self._delivered(self._home, work))
+                written = partial(self._outcomes_written, work.chunk)
+                return self._retried(written, lambda _: self._adds_keys)
             except RolledBack as error:
-                chunk = self._refusing(chunk, error.refused)
+                chunk = self._refusing(self._without_known(chunk), error.refused)
+
+    def _outcomes_written(self, chunk: AddressedChunk) -> Sent:
+        """Write the outcomes. Connections that never commit have added the keys of messages that fail.
+
+        So a twin that would send these waits until home knows that they failed, and then sees it.
+        """
+        final = {row for row, each in chunk.failed.items() if each.is_final}
+        lost = {at for at, row in enumerate(chunk.owners) if at in chunk.refused or row in final}
+        lost = set() if chunk.handled or not self._adds_keys else lost - chunk.sent.keys()
+        with one_each(again=True) as connected:
+            for target in sorted({chunk.address_of[at].target for at in lost}, key=self._places.option_of):
+                if self._routes.is_down(target) or (chunk.rows is None and target == self._home):
+                    continue
+                its = [each for each in chunk.addressed if each.target == target]
+                work = SendsOnce(self._routes, chunk, target, its)
+                keys = {key: at for at, key in work.keys.items() if at in lost}
+                outbox = work.outbox(connected(target))
+                known = work.known(outbox, keys)
+                outbox.add(keys.keys() - known - {key for at, key in work.keys.items() if at not in lost})
+                chunk = replace(chunk, sent={**chunk.sent, **{keys[key]: False for key in known}})
+            outcomes = OutcomesOnce(self._routes, chunk)
+            return outcomes.counted(self._delivered(self._home, outcomes))
 
     def _with_originals(self, chunk: AddressedChunk) -> AddressedChunk:
         """The chunk, whose failed rows are as they were received: a frame may have changed them.
