@@ -268,11 +268,13 @@ class Sender:
                     continue
                 its = [each for each in chunk.addressed if each.target == target]
                 work = SendsOnce(self._routes, chunk, target, its)
-                keys = {key: at for at, key in work.keys.items() if at in lost}
+                failing = {at: key for at, key in work.keys.items() if at in lost}
+                going = {key for at, key in work.keys.items() if at not in lost}
                 outbox = work.outbox(connected(target))
-                known = work.known(outbox, keys)
-                outbox.add(keys.keys() - known - {key for at, key in work.keys.items() if at not in lost})
-                chunk = replace(chunk, sent={**chunk.sent, **{keys[key]: False for key in known}})
+                known = work.known(outbox, failing.values())
+                outbox.add({*failing.values()} - known - going)
+                out = {at: False for at, key in failing.items() if key in known}
+                chunk = replace(chunk, sent={**chunk.sent, **out})
             outcomes = OutcomesOnce(self._routes, chunk)
             return outcomes.counted(self._delivered(self._home, outcomes))
 
