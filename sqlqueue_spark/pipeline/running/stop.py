@@ -1,5 +1,6 @@
 """Runs a query until it is done or asked to stop: it stops between two batches, and reports each."""
 
+import math
 import re
 import signal
 import sys
@@ -101,27 +102,19 @@ def run_until_stopped(
 
 
 def _let_batch_end(query: StreamingQuery) -> None:
-    """Wait until the batch under way is done. Behind Spark Connect the source may not see the stop file.
+    """Wait until the batch under way is done.
 
-    Other sources of the query do not look for it, and may have rows for ever. The next trigger may be far.
+    The next one may begin at once: behind Spark Connect the source may not see the stop file, and other
+    sources of the query do not look for it. There a batch may also wait for a database that is down.
     """
-    if not is_remote():
-
-        def all_available() -> None:
-            with suppress(Exception):  # what ends the query is raised to those who wait for its end
-                query.processAllAvailable()
-
-        waiting = threading.Thread(target=all_available, daemon=True)
-        waiting.start()
-        told = [query.lastProgress]
-        while waiting.is_alive() and len(told) < 3 and query.status["isTriggerActive"]:
-            waiting.join(0.2)
-            if query.lastProgress != told[-1]:
-                told.append(query.lastProgress)
-        return
-    last, end = query.lastProgress, time.monotonic() + 60  # it may wait for a database that is down
-    while query.status["isDataAvailable"] and query.lastProgress == last and time.monotonic() < end:
+    told, end = [query.lastProgress], time.monotonic() + 60 if is_remote() else math.inf
+    while len(told) < 3 and time.monotonic() < end:
+        status = query.status
+        if not (status["isTriggerActive"] and status["isDataAvailable"]):
+            return
         time.sleep(0.2)
+        if (last := query.lastProgress) != told[-1]:
+            told.append(last)  # the first one may be that of the batch before
 
 
 @contextmanager
