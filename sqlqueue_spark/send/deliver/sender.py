@@ -11,7 +11,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from sqlqueue_spark.engines.database_retry import Retry
-from sqlqueue_spark.engines.open_connection import Connection, Target, connect, one_each
+from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, connect, one_each
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -249,34 +249,41 @@ class Sender:
                 return work.counted(work.decide(()))
             self._retried(work.find_tables)
             try:
-                written = partial(self._outcomes_written, work.chunk)
-                return self._retried(written, lambda _: self._adds_keys)
+                return self._retried(partial(self._outcomes_written, work), lambda _: self._adds_keys)
             except RolledBack as error:
                 chunk = self._refusing(self._without_known(chunk), error.refused)
 
-    def _outcomes_written(self, chunk: AddressedChunk) -> Sent:
+    def _outcomes_written(self, work: OutcomesOnce) -> Sent:
         """Write the outcomes. Connections that never commit have added the keys of messages that fail.
 
         So a twin that would send these waits until home knows that they failed, and then sees it.
         """
+        chunk = work.chunk
         final = {row for row, each in chunk.failed.items() if each.is_final}
-        lost = {at for at, row in enumerate(chunk.owners) if at in chunk.refused or row in final}
-        lost = set() if chunk.handled or not self._adds_keys else lost - chunk.sent.keys()
         with one_each(again=True) as connected:
-            for target in sorted({chunk.address_of[at].target for at in lost}, key=self._places.option_of):
-                if self._routes.is_down(target) or (chunk.rows is None and target == self._home):
-                    continue
-                its = [each for each in chunk.addressed if each.target == target]
-                work = SendsOnce(self._routes, chunk, target, its)
-                failing = {at: key for at, key in work.keys.items() if at in lost}
-                going = {key for at, key in work.keys.items() if at not in lost}
-                outbox = work.outbox(connected(target))
-                known = work.known(outbox, failing.values())
-                outbox.add({*failing.values()} - known - going)
-                out = {at: False for at, key in failing.items() if key in known}
-                chunk = replace(chunk, sent={**chunk.sent, **out})
-            outcomes = OutcomesOnce(self._routes, chunk)
-            return outcomes.counted(self._delivered(self._home, outcomes))
+            if self._adds_keys and not chunk.handled and (final or chunk.refused):
+                lost = {at for at, row in enumerate(chunk.owners) if at in chunk.refused or row in final}
+                twins = self._known_or_held(chunk, lost - chunk.sent.keys(), connected)
+                work = OutcomesOnce(self._routes, replace(chunk, sent={**chunk.sent, **twins}))
+            return work.counted(self._delivered(self._home, work))
+
+    def _known_or_held(
+        self, chunk: AddressedChunk, lost: Collection[int], connected: Connected
+    ) -> dict[int, bool]:
+        """Hold the keys of messages that fail; gives those that a twin has sent, as known."""
+        sent = dict[int, bool]()
+        for target in sorted({chunk.address_of[at].target for at in lost}, key=self._places.option_of):
+            if self._routes.is_down(target) or (chunk.rows is None and target == self._home):
+                continue
+            its = [each for each in chunk.addressed if each.target == target]
+            work = SendsOnce(self._routes, chunk, target, its)
+            failing = {at: key for at, key in work.keys.items() if at in lost}
+            going = {key for at, key in work.keys.items() if at not in lost}
+            outbox = work.outbox(connected(target))
+            known = work.known(outbox, failing.values())
+            outbox.add({*failing.values()} - known - going)
+            sent |= {at: False for at, key in failing.items() if key in known}
+        return sent
 
     def _with_originals(self, chunk: AddressedChunk) -> AddressedChunk:
         """The chunk, whose failed rows are as they were received: a frame may have changed them.
