@@ -26,12 +26,12 @@ from sqlqueue_spark.plain_text import logger
 log = logger(__name__)
 
 Details = Callable[[int], str]
-#: What a source reports of what waits, and how one value is made of those of several.
-_OF_ALL: dict[str, Callable[[Any], Any]] = {
-    "rows": sum,
-    "movedOn": sum,
-    "oldestSeconds": max,
-    "lookedAt": min,
+#: What a source reports of what waits: its type, and what several queues report together.
+_OF_ALL: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    "rows": (int, sum),
+    "movedOn": (int, sum),
+    "oldestSeconds": (int, max),
+    "lookedAt": (str, min),
 }
 
 
@@ -141,8 +141,7 @@ class BatchReport(StreamingQueryListener):
 
     def _moved(self, progress: StreamingQueryProgress) -> str:
         """How many messages in transit were moved on since the last line; empty where none was."""
-        found = _reported(progress).get("movedOn", 0)
-        more = found - self._moved_on if isinstance(found, int) else 0
+        more = _reported(progress).get("movedOn", 0) - self._moved_on
         self._moved_on += max(more, 0)
         return f" moved_on={more}" if more > 0 else ""
 
@@ -179,9 +178,12 @@ def _seconds(progress: StreamingQueryProgress) -> float:
 
 def _reported(progress: StreamingQueryProgress) -> dict[str, Any]:
     """What the queues of a query report of what waits, together; empty where Spark does not say it."""
-    said = [each for source in progress.sources if "rows" in (each := _object(source.latestOffset) or {})]
-    found = {name: [each[name] for each in said if each.get(name) is not None] for name in _OF_ALL}
-    return {name: _OF_ALL[name](values) for name, values in found.items() if values}
+    said = [_object(source.latestOffset) or {} for source in progress.sources]
+    told: dict[str, Any] = {}
+    for name, (kind, of_all) in _OF_ALL.items():
+        if found := [each[name] for each in said if "rows" in each and isinstance(each.get(name), kind)]:
+            told[name] = of_all(found)
+    return told
 
 
 def _object(text: str | None) -> dict[str, Any] | None:
