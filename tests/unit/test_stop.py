@@ -27,7 +27,7 @@ def test_a_signal_is_answered_at_once_and_once(capfd):
 
 def test_a_job_stops_between_batches_although_the_folder_of_its_stop_file_was_cleaned_away():
     """A job may be idle for longer than files stay in /tmp."""
-    query = mock.Mock(id="query", isActive=False, recentProgress=[], status={"isTriggerActive": False})
+    query = mock.Mock(id="query", isActive=False, recentProgress=[], status={"isTriggerActive": True})
 
     def asked(_: int) -> object:
         signal.raise_signal(signal.SIGTERM)
@@ -35,7 +35,7 @@ def test_a_job_stops_between_batches_although_the_folder_of_its_stop_file_was_cl
 
     query.awaitTermination.side_effect = asked
     with stoppable({}) as (_, stop_file, done_file):
-        query.stop.side_effect = lambda: there.append(stop_file.exists())
+        query.processAllAvailable.side_effect = lambda: there.append(stop_file.exists())
         there: list[bool] = []
         shutil.rmtree(stop_file.parent)
         run_until_stopped(mock.Mock(_jvm=None), query, stop_file, done_file=done_file)
@@ -45,9 +45,8 @@ def test_a_job_stops_between_batches_although_the_folder_of_its_stop_file_was_cl
 def test_a_job_stops_behind_the_batch_under_way_where_its_source_does_not_see_the_stop_file(monkeypatch):
     """Through Spark Connect the source may run on another machine. It claims for as long as messages come."""
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-    told = [{"batchId": 6}, {"batchId": 6}, {"batchId": 7}, {"batchId": 8}]
-    query = mock.Mock(id="query", isActive=False, recentProgress=[])
-    query.status = {"isTriggerActive": True, "isDataAvailable": True}
+    told = [{"batchId": 7}, {"batchId": 7}, {"batchId": 8}]
+    query = mock.Mock(id="query", isActive=False, recentProgress=[], status={"isDataAvailable": True})
     type(query).lastProgress = mock.PropertyMock(side_effect=lambda: told.pop(0))
 
     def asked(_: int) -> object:
@@ -57,4 +56,4 @@ def test_a_job_stops_behind_the_batch_under_way_where_its_source_does_not_see_th
     query.awaitTermination.side_effect = asked
     with stoppable({}) as (_, stop_file, _):
         run_until_stopped(mock.Mock(_jvm=None), query, stop_file)
-    assert (told, query.stop.call_count) == ([], 1)
+    assert (told, query.processAllAvailable.called, query.stop.call_count) == ([], False, 1)

@@ -1,6 +1,5 @@
 """Runs a query until it is done or asked to stop: it stops between two batches, and reports each."""
 
-import math
 import re
 import signal
 import sys
@@ -30,6 +29,10 @@ from sqlqueue_spark.receive.holding.done_file import GIVEN_BACK, RECEIVED, file_
 CHILD_ENDED = re.compile(
     r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
 )
+
+#: A stop waits for the batch before, the one under way, and one that was claimed when the stop file came. It
+#: waits no longer where ten looks in a row find Spark at rest: the next trigger is far away then.
+_BATCHES, _RESTING, _LOOK_SECONDS = 4, 10, 0.2
 
 
 @contextmanager
@@ -102,19 +105,28 @@ def run_until_stopped(
 
 
 def _let_batch_end(query: StreamingQuery) -> None:
-    """Wait until the batch under way is done.
+    """Wait until the batch under way is done. Behind Spark Connect the source may not see the stop file.
 
-    The next one may begin at once: behind Spark Connect the source may not see the stop file, and other
-    sources of the query do not look for it. There a batch may also wait for a database that is down.
+    Other sources of the query do not look for it, and may have rows for ever. The next trigger may be far.
     """
-    told, end = [query.lastProgress], time.monotonic() + 60 if is_remote() else math.inf
-    while len(told) < 3 and time.monotonic() < end:
-        status = query.status
-        if not (status["isTriggerActive"] and status["isDataAvailable"]):
-            return
-        time.sleep(0.2)
-        if (last := query.lastProgress) != told[-1]:
-            told.append(last)  # the first one may be that of the batch before
+    if not is_remote():
+
+        def all_available() -> None:
+            with suppress(Exception):  # what ends the query is raised to those who wait for its end
+                query.processAllAvailable()
+
+        waiting = threading.Thread(target=all_available, daemon=True)
+        waiting.start()
+        told, resting = [query.lastProgress], 0
+        while waiting.is_alive() and len(told) < _BATCHES and resting < _RESTING:
+            waiting.join(_LOOK_SECONDS)
+            resting = 0 if query.status["isTriggerActive"] else resting + 1
+            if (last := query.lastProgress) != told[-1]:
+                told.append(last)
+        return
+    last, end = query.lastProgress, time.monotonic() + 60  # it may wait for a database that is down
+    while query.status["isDataAvailable"] and query.lastProgress == last and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
 
 
 @contextmanager
