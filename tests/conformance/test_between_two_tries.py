@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +16,10 @@ from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.gate import gated
 from tests.support.messages import message_id, message_ids, row_id
-from tests.support.outboxes import OutboxRows
 from tests.support.outcomes import options as of_outcomes
 from tests.support.outcomes import outcome, outgoing, settle
 from tests.support.sending import OUTBOXES, batch, ids_in, options, send, sent_all, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
-from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.tier("all", variants="nightly"), pytest.mark.needs("reads_json_as_documented")]
 
@@ -152,15 +149,16 @@ def test_of_copies_for_two_databases_each_is_in_one_place_though_a_destination_c
     )
 
 
-def to_billing(rows):
-    """Three messages to the queue billing: plain ones, or received ones, of one id or with copies to near."""
-    return pa.RecordBatch.from_pylist(
+@pytest.mark.parametrize("outbox", OUTBOXES)
+@pytest.mark.parametrize("rows", ["plain", "received", "copies"])
+def test_what_failed_and_comes_again_in_a_new_batch_is_in_error_alone(engine, orders, there, outbox, rows):
+    """Its claim was lost, or the checkpoint is a new one, so the row is free again."""
+    near, url = engine.create_queue("near"), leads(engine, there)
+    given = options(engine, outbox=outbox, errorQueue="error", **url)
+    orders.insert(3)
+    frame = pa.RecordBatch.from_pylist(
         [
-            {
-                "Headers": json.dumps({MESSAGE_ID: message_id(1 if rows == "of one id" else number)}),
-                "Body": b"{}",
-                "Destination": to,
-            }
+            {"Headers": json.dumps({MESSAGE_ID: message_id(number)}), "Body": b"{}", "Destination": to}
             | (
                 {}
                 if rows == "plain"
@@ -170,56 +168,11 @@ def to_billing(rows):
             for to in (("near", "billing") if rows == "copies" else ("billing",))
         ]
     )
-
-
-@pytest.mark.parametrize("outbox", OUTBOXES)
-@pytest.mark.parametrize("rows", ["plain", "received", "copies"])
-def test_what_failed_and_comes_again_in_a_new_batch_is_in_error_alone(engine, orders, there, outbox, rows):
-    """Its claim was lost, or the checkpoint is a new one, so the row is free again."""
-    near, url = engine.create_queue("near"), leads(engine, there)
-    given = options(engine, outbox=outbox, errorQueue="error", **url)
-    orders.insert(3)
-    frame, sent = to_billing(rows), 3 if rows == "copies" else 0
+    sent = 3 if rows == "copies" else 0
     assert sent_all(given, frame) == Sent(sent=sent, failed=3)
     billing = there.create_queue("billing")
     assert sent_all(given, frame) == Sent(repeated=3 + sent)
     assert (near.count(), billing.count(), engine.queue("error").count()) == (sent, 0, 3)
-
-
-#: Where a try has written nothing, its rows, or their keys.
-WITHIN = {
-    "optimistic": (fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED),
-    "pessimistic": (fail_points.IDS_INSERTED, fail_points.ROWS_INSERTED),
-}
-
-
-@pytest.mark.needs("tells_who_holds_locks")
-@pytest.mark.parametrize("outbox,step", [(outbox, step) for outbox in OUTBOXES for step in WITHIN[outbox]])
-@pytest.mark.parametrize("rows", ["received", "copies", "of one id", "plain"])
-@pytest.mark.parametrize("first", ["fails", "is delivered"])
-def test_of_two_tries_at_once_of_which_one_is_refused_one_counts(
-    engine, orders, there, rows, outbox, first, step
-):
-    """As where a destination comes between their looks for it; here one may not write there."""
-    near, billing, error = engine.create_queue("near"), there.create_queue("billing"), engine.queue("error")
-    given = options(engine, outbox=outbox, errorQueue="error", lockTimeout="1s", **leads(engine, there))
-    tries = [given, replace(given, allowed_destinations="near")]
-    mine, theirs = tries if first == "is delivered" else reversed(tries)
-    orders.insert(3)
-    frame, outboxes = to_billing(rows), [OutboxRows(engine), OutboxRows(there)]
-    with ThreadPoolExecutor(1) as pool, steps():
-        twins = []
-
-        def let_the_twin_run():
-            twins.append(pool.submit(sent_all, theirs, frame))
-            eventually(lambda: twins[0].done() or any(each.blocked() for each in outboxes))
-
-        with at_step(step, let_the_twin_run):
-            sent_all(mine, frame)
-        twins[0].result(60)
-    delivered = 1 if rows == "of one id" else 3
-    assert (billing.count(), error.count()) in [(0, 3), (delivered, 0)]
-    assert near.count() == (3 if rows == "copies" else 0)
 
 
 # -- an option, or a name -------------------------------------------------------------------------

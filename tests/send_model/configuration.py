@@ -37,6 +37,9 @@ FAULTS = {"crash": 1, "twin": 1, "lost answer": 1, "down": 1, "readonly": 1}
 
 #: Two tries of one row: a speculative task, a lost executor's, one that outlives its driver.
 TWO_TRIES = frozenset({"twin", "crash"})
+CHANGED = frozenset({"create other:billing", "drop other:billing", "create home:shop"})
+#: Two tries of one row, and a destination that is created or dropped between them.
+REFUSED_MEANWHILE: Inherent = {"delivered and in error": (TWO_TRIES, CHANGED)}
 LAG = frozenset({"lag home"})
 DOWN = frozenset({"down"})
 

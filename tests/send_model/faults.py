@@ -102,9 +102,7 @@ class Faults(Atomic):
         name, _, table = which.partition(":")
         there = world.at(name)
         open_ = (each.decided.rows for each in world.tries if each.decided)  # an insert locks its table
-        written = {row.table for rows in open_ for row in rows}
-        written |= {each for run in world.tries if run.step == "there" for _, _, each in run.holds}
-        if table in there.tables and table not in written:
+        if table in there.tables and not any(row.table == table for rows in open_ for row in rows):
             yield f"{which} is dropped", world.with_at(name, there._replace(tables=there.tables - {table}))
 
     @staticmethod

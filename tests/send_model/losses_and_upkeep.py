@@ -3,6 +3,7 @@
 from tests.send_model.configuration import (
     DOWN,
     OWES,
+    REFUSED_MEANWHILE,
     TWO_TRIES,
     A,
     Configuration,
@@ -24,7 +25,8 @@ FORGETS = {
         faults={"lag home": 1, "crash": 1, "twin": 1, "down": 1, "create other:billing": 1},
         budget=3,
         tables=("home:shop",),
-        inherent=forgotten("in error twice", "done and in error", "acknowledged too often", also=(DOWN,)),
+        inherent=REFUSED_MEANWHILE
+        | forgotten("in error twice", "done and in error", "acknowledged too often", also=(DOWN,)),
     ),
     "home forgets: a function, within home": Configuration(
         rows=(row("handle", owes=True),),

@@ -4,6 +4,7 @@ from tests.send_model.configuration import (
     DOWN,
     FAULTS,
     OWES,
+    REFUSED_MEANWHILE,
     TWO_TRIES,
     A,
     B,
@@ -22,6 +23,7 @@ HANDLED = {
         budget=3,
         answers=(("billing", "shop"), ("shop",)),
         tables=("home:shop",),
+        inherent=REFUSED_MEANWHILE,
     ),
     "a function: destination at home created or dropped": Configuration(
         rows=(row("handle"),),
@@ -36,6 +38,7 @@ HANDLED = {
         answers=(("billing",),),
         tables=("home:shop",),
         audits=True,
+        inherent=REFUSED_MEANWHILE,
     ),
     "a function: put back by ServiceControl": Configuration(
         rows=(row("handle"),),

@@ -1,6 +1,6 @@
 """Configurations of rows that are passed on, and of plain messages."""
 
-from tests.send_model.configuration import FAULTS, OWES, A, B, Configuration, row
+from tests.send_model.configuration import FAULTS, OWES, REFUSED_MEANWHILE, A, B, Configuration, row
 from tests.send_model.world import Header
 
 PASSED_ON = {
@@ -13,11 +13,13 @@ PASSED_ON = {
         faults=FAULTS | {"create other:billing": 1},
         budget=3,
         tables=("home:shop",),
+        inherent=REFUSED_MEANWHILE,
     ),
     "to another database: destination dropped": Configuration(
         rows=(A,),
         faults=FAULTS | {"drop other:billing": 1, "create other:billing": 1},
         budget=3,
+        inherent=REFUSED_MEANWHILE,
     ),
     "two rows with one id to one place": Configuration(rows=(A, B._replace(owes=True)), faults=FAULTS),
     "two rows with one id within home": Configuration(
@@ -27,6 +29,7 @@ PASSED_ON = {
         rows=(A, B),
         faults={"twin": 1, "crash": 1, "create other:billing": 1},
         tables=("home:shop",),
+        inherent=REFUSED_MEANWHILE,
     ),
     "two rows with one id to two places": Configuration(
         rows=(A, row("pass", "shop", "b")), faults={"crash": 1, "twin": 1}
@@ -40,6 +43,7 @@ PASSED_ON = {
         rows=(row("pass", "shop"),),
         faults={"crash": 2, "twin": 1, "lost answer": 1, "drop home:shop": 1, "create home:shop": 1},
         budget=4,
+        inherent=REFUSED_MEANWHILE,
     ),
     "within home, owing results: destination created or dropped": Configuration(
         rows=(row("pass", "shop", owes=True),),
@@ -51,6 +55,7 @@ PASSED_ON = {
         rows=(row("pass", "shop billing"),),
         faults=FAULTS | {"drop home:shop": 1, "create home:shop": 1, "drop other:billing": 1},
         budget=3,
+        inherent=REFUSED_MEANWHILE,
     ),
     "an event for three databases": Configuration(
         rows=(row("pass", "shop billing crm"),),
@@ -62,12 +67,14 @@ PASSED_ON = {
         rows=(row("pass", "shop billing"),),
         faults={"crash": 1, "twin": 1, "drop other:billing": 1, "create other:billing": 1, "put back": 1},
         budget=3,
+        inherent=REFUSED_MEANWHILE,
     ),
     "put back by ServiceControl: passed on": Configuration(
         rows=(A,),
         faults={"crash": 1, "twin": 1, "down": 1, "put back": 2, "create other:billing": 1},
         budget=3,
         tables=("home:shop",),
+        inherent=REFUSED_MEANWHILE,
     ),
     "a stranger copies the header of a moved row": Configuration(
         rows=tuple(
@@ -90,6 +97,7 @@ PLAIN = {
         },
         budget=3,
         tables=("home:shop",),
+        inherent=REFUSED_MEANWHILE,
     ),
     "a plain message, one database": Configuration(
         rows=(row("plain", "shop"),),
@@ -110,5 +118,6 @@ PLAIN = {
         budget=3,
         urls={"billing": "other", "error": "third"},
         tables=("third:error",),
+        inherent=REFUSED_MEANWHILE,
     ),
 }

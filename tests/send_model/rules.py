@@ -21,12 +21,9 @@ class Rules:
     # Sends
     send_key: bool = True  # the outbox of a database knows what was sent to it
     key_names_place: bool = True  # what is passed on is known by its id and its final place
-    ask_home: bool = True  # a row that is passed on is sent only where home does not know its origin ...
-    ask_last: bool = True  # ... which is asked when the key of its send is added, and not committed yet
-    fails_holding: bool = True  # a row fails only while the keys of its refused sends are added likewise
-    ask_marked: bool = (
-        True  # a message that was marked as refused in an earlier transaction is asked for again
-    )
+    ask_home: bool = True  # before a row is sent to another database, home is asked for its origin
+    ask_before_failed: bool = True  # before failed is written, the outbox is asked that would know the send
+    ask_marked: bool = True  # also for a message that was marked as refused in an earlier transaction
     store_answers: bool = True  # what a function answers for another database is stored at home
     error_key: bool = (
         True  # an error row in another database than its send has a key; each try looks for both
@@ -47,9 +44,12 @@ class Rules:
     urls_wait_for_given_back: bool = True  # that holds for rows that waited or that recovery gave back
     cleanup_waits: bool = True  # no outbox is cleaned while a message may be sent again
     cleanup_waits_for_given_back: bool = True  # that holds for rows that waited or that recovery gave back
+    # Not taken: an application lock at home, which a try shares from its look to its last send. A passed-on
+    # row fails only under the whole lock, after its origin and its sends were asked for again.
+    failed_alone: bool = False
 
 
-NAMES = tuple(each.name for each in fields(Rules))
+NAMES = tuple(each.name for each in fields(Rules) if each.default)
 
 
 def without(*names: str) -> Rules:

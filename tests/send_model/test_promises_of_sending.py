@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.send_model.configuration import Configuration
+from tests.send_model.configuration import REFUSED_MEANWHILE, Configuration
 from tests.send_model.configurations import CONFIGURATIONS
 from tests.send_model.explorer import explore
+from tests.send_model.rules import Rules
 
 EACH = pytest.mark.parametrize("name", CONFIGURATIONS)
 #: Those with the most worlds, in which several faults are played at night.
@@ -24,6 +25,9 @@ LARGE = (
     "two rows with one id to one place",
     "two rows with one id to one place, missing",
 )
+#: Passed-on rows whose destination changes between two tries. (A plain message has no row to lock.)
+LEFT_OPEN = [name for name, each in CONFIGURATIONS.items() if each.inherent == REFUSED_MEANWHILE]
+LEFT_OPEN = [each for each in LEFT_OPEN if CONFIGURATIONS[each].rows[0].kind != "plain"]
 
 
 def with_budget(configuration: Configuration, more: int) -> Configuration:
@@ -56,3 +60,11 @@ def test_promises_hold_after_several_faults(name: str) -> None:
 def test_promises_hold_after_one_fault_more(name: str) -> None:
     found = explore(with_budget(CONFIGURATIONS[name], 1))
     assert found.wrong == {}, found.story()
+
+
+@pytest.mark.tier("nightly")
+@pytest.mark.parametrize("name", LEFT_OPEN)
+def test_a_lock_of_all_tries_would_close_what_a_changed_destination_leaves_open(name: str) -> None:
+    """The rule ``failed_alone`` is not taken; docs/decisions/rules-of-sending.md."""
+    found = explore(CONFIGURATIONS[name], Rules(failed_alone=True))
+    assert (found.wrong, found.inherent) == ({}, {})

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.send_model.home import Home
-from tests.send_model.world import HOME, Holds, Key, Keys, Row, Step, Try, World, Written
+from tests.send_model.world import HOME, Key, Keys, Row, Step, Try, World, Written
 
 
 class Tries(Home):
@@ -35,9 +35,7 @@ class Tries(Home):
 
     def _first(self, row: Row, places: tuple[tuple[str, str], ...]) -> str:
         elsewhere = row.kind != "handle" and any(database != HOME for database, _ in places)
-        asks = row.kind == "plain" or (self.rules.ask_home and elsewhere)
-        begins = "plain" if row.kind == "plain" else "send"
-        return "look" if asks and not self.rules.ask_last else begins
+        return "look" if row.kind == "plain" or (self.rules.ask_home and elsewhere) else "send"
 
     def run_tries(self, world: World) -> Iterator[Step]:
         steps = {
@@ -46,9 +44,8 @@ class Tries(Home):
             "plain": self._plain,
             "plain failed": self._plain_failed,
             "commit": self._commit,
+            "alone": self._alone,
             "acknowledge": self._acknowledge,
-            "there": self._there,
-            "add": self._add,
         }
         for run in dict.fromkeys(world.tries):
             if run.zombie:
@@ -57,85 +54,18 @@ class Tries(Home):
 
     # -- A received row ----------------------------------------------------------------------------------
 
-    def _had_outcome(self, world: World, run: Try) -> bool:
-        """Whether there is an outcome of the row, or the error row of a plain message."""
+    def _look(self, world: World, run: Try) -> Iterator[Step]:
+        """Ask for an outcome of the row, or for the error row of a plain message."""
         if run.row.kind == "plain":
-            at = world.at(world.place("error"))
-            return self.rules.error_key and at.says(self._error_key(run)) is not None
-        return self.rules.ask_home and world.home.says(self.origin_key(run.row)) is not None
-
-    def _look(self, world: World, run: Try) -> Iterator[Step]:  # only without the rule ask_last
-        if self._had_outcome(world, run):
+            at, next_ = world.at(world.place("error")), "plain"
+            key: Key = self._error_key(run)
+            known = self.rules.error_key and at.says(key)
+        else:
+            known, next_ = world.home.says(self.origin_key(run.row)), "send"
+        if known:
             yield self._ended(world, run, f"the try at {run.row.row_id} sees that it is done with")
         else:
-            next_ = "plain" if run.row.kind == "plain" else "send"
             yield self._on(world, run, f"the try at {run.row.row_id} looks, and sees nothing", step=next_)
-
-    # -- Keys that a transaction has added and not committed -----------------------------------------------
-
-    @staticmethod
-    def _is_free(world: World, run: Try, holds: Holds) -> bool:
-        """Whether no other try holds one of these keys: else this one waits."""
-        return not any(each.holds & holds for each in world.tries if each != run)
-
-    def _adding(self, world: World, run: Try, database: str, key: Key, table: str) -> Iterator[Step]:
-        """Add the key of a send to another database behind its row, in a transaction that stays open."""
-        holds: Holds = frozenset([(database, key, table)])
-        if self._is_free(world, run, holds):
-            text = f"the try at {run.row.row_id} has written at {database}:{table}, and not committed"
-            yield self._on(world, run, text, step="there", holds=holds)
-
-    def _there(self, world: World, run: Try) -> Iterator[Step]:
-        """Ask home for an outcome while the key of the send is held, and commit."""
-        ((database, key, table),) = run.holds
-        row, there = run.row, world.at(database)
-        free = run._replace(holds=frozenset())
-        after = world.replaced(run, free)
-        if there.state != "up":
-            if row.kind == "plain":
-                yield self._failed_try(world, run)
-            else:
-                yield self._on(
-                    after, free, f"{database} is lost", step="send", found=self._found(free, table, "down")
-                )
-        elif run.asked:
-            committed = after.with_at(database, there.write([self.arrived(row, table)], {key: "sent"}))
-            text = f"{row.id} is committed at {database}:{table}"
-            done = free._replace(step="send", found=self._found(free, table, "sent"), asked=False)
-            if row.kind == "plain":
-                yield self._ended(committed, free, text)
-            else:
-                yield Step(text, committed.replaced(free, done))
-            if self.affords(world, "lost answer"):
-                yield self._answer_lost(committed, free, text)
-        elif self._had_outcome(world, run):
-            yield self._ended(after, free, f"the try at {row.row_id} sees that it is done with")
-        else:
-            yield self._on(world, run, f"the try at {row.row_id} asks, and sees nothing", asked=True)
-
-    @staticmethod
-    def _found(run: Try, table: str, result: str) -> tuple[str | None, ...]:
-        return tuple(result if to[1] == table else each for to, each in zip(run.to, run.found, strict=True))
-
-    def _holding(self, world: World, run: Try) -> Iterator[Step]:
-        """A row fails only while the keys of its refused sends are held: no other try can commit them."""
-        refused = [at for at, each in enumerate(run.found) if each == "refused" and run.to[at][0] != HOME]
-        holds: Holds = frozenset(
-            (run.to[at][0], self.send_key(run.row, run.to[at][1]), run.to[at][1]) for at in refused
-        )
-        if not self._is_free(world, run, holds):
-            return
-        found, held = list(run.found), set[tuple[str, Key, str]]()
-        for at in refused:
-            (database, table), key = run.to[at], self.send_key(run.row, run.to[at][1])
-            if world.at(database).state != "up":
-                found[at] = "down"
-            elif world.at(database).says(key):
-                found[at] = "sent"
-            else:
-                held.add((database, key, table))
-        text = f"the try at {run.row.row_id} holds the keys of what was refused"
-        yield self._on(world, run, text, found=tuple(found), holds=frozenset(held))
 
     def _send(self, world: World, run: Try) -> Iterator[Step]:
         """Send the next message for another database, there. Those for home go with the outcome."""
@@ -156,12 +86,9 @@ class Tries(Home):
         after, result = world, "sent"
         if there.state != "up":
             result = "down"
-        elif table in there.tables and not known and self.rules.ask_last and row.kind != "handle":
-            yield from self._adding(world, run, database, key, table)
-            return
         elif table in there.tables:
             after = world if known else world.with_at(database, there.write([message], {key: "sent"}))
-        elif not known:
+        elif not (known and self.rules.ask_before_failed):
             result = "refused"
         text = f"the try at {row.row_id} at {database}:{table}: {result}"
         if result == "refused" and table == "ack" and self.rules.missing_ack_is_dropped:
@@ -175,52 +102,27 @@ class Tries(Home):
 
     def _record(self, world: World, run: Try) -> Iterator[Step]:
         """Decide the outcome in a transaction at home, after a look at its keys; it commits later."""
-        passes = run.row.kind in ("pass", "stored")
-        refused = {to[0] for to, each in zip(run.to, run.found, strict=True) if each == "refused"} - {HOME}
-        if self.rules.fails_holding and passes and refused - {each[0] for each in run.holds}:
-            yield from self._holding(world, run)
+        if self.rules.failed_alone and run.row.kind in ("pass", "stored") and "refused" in run.found:
+            yield self._on(
+                world, run, f"the try at {run.row.row_id} releases its share of the lock", step="alone"
+            )
             return
         written = self.outcome(world, run)
         if written.marked is not None:
             yield self._marked(world, run, written)
         elif written.rows or written.keys:
             text = f"home is about to write: {written.text}"
-            yield self._on(world, run, text, step="add" if passes else "commit", decided=written)
+            yield self._on(world, run, text, step="commit", decided=written)
         else:
             yield self._ended(world, run, written.text)
-
-    def _add(self, world: World, run: Try) -> Iterator[Step]:
-        """Add the keys of sends within home. A row that fails adds them too, and takes them away again."""
-        assert run.decided is not None
-        keys = {key for key, _ in run.decided.keys if key[0] == "send"}
-        if self.rules.fails_holding:
-            keys |= {
-                self.send_key(run.row, table)
-                for (database, table), each in zip(run.to, run.found, strict=True)
-                if database == HOME and each == "refused"
-            }
-        holds: Holds = frozenset((HOME, key, "") for key in keys)
-        if not self._is_free(world, run, holds):
-            return
-        if any(world.home.says(key) for key in keys):
-            again = run._replace(step="send", decided=None, holds=frozenset())
-            yield Step(f"a twin of {run.row.row_id} was first at home", world.replaced(run, again))
-        else:
-            text = f"the try at {run.row.row_id} has added its keys at home"
-            yield self._on(world, run, text, step="commit", holds=run.holds | holds)
 
     def _commit(self, world: World, run: Try) -> Iterator[Step]:
         """Commit the outcome, unless another transaction has written one of its keys since the look."""
         written = run.decided
         assert written is not None
         keys = [key for key, _ in written.keys if self.rules.origin_key or key[0] != "origin"]
-        if run.row.kind in ("pass", "stored") and self.rules.ask_last and not run.asked:
-            if not self._had_outcome(world, run):
-                yield self._on(world, run, f"the try at {run.row.row_id} asks home last", asked=True)
-                return
-            keys.append(self.origin_key(run.row))
         if any(world.home.says(key) for key in keys):
-            again = run._replace(step="send", decided=None, holds=frozenset(), asked=False)
+            again = run._replace(step="send", decided=None)
             yield Step(f"a twin of {run.row.row_id} was first at home", world.replaced(run, again))
             return
         text = f"home commits: {written.text}"
@@ -231,6 +133,26 @@ class Tries(Home):
             yield self._ended(after, run, text)
         if self.affords(world, "lost answer"):
             yield self._answer_lost(after, run, text)
+
+    def _alone(self, world: World, run: Try) -> Iterator[Step]:  # only with the rule failed_alone
+        """Ask again while no other try is between its look and its last send, and write the outcome."""
+        if any(each.step in ("send", "commit") for each in world.tries if each.row.root == run.row.root):
+            return
+        found = tuple(self._asked(world, run, at) for at in range(len(run.to)))
+        written = self.outcome(world, run._replace(found=found))
+        if written.marked is not None:
+            yield self._marked(world, run, written)
+            return
+        text = f"home commits alone: {written.text}"
+        yield self._ended(world._replace(home=world.home.commit(written)), run, text)
+
+    def _asked(self, world: World, run: Try, at: int) -> str | None:
+        (database, table), result = run.to[at], run.found[at]
+        if database == HOME or result != "refused":
+            return result
+        if world.at(database).state != "up":
+            return "down"
+        return "sent" if world.at(database).says(self.send_key(run.row, table)) else result
 
     def _acknowledge(self, world: World, run: Try) -> Iterator[Step]:  # only without the rule one_transaction
         home = world.home.write([self.result(world, run.row, "ack")])
@@ -246,20 +168,14 @@ class Tries(Home):
             yield self._failed_try(world, run)
         elif self.rules.send_key and there.says(key):
             yield self._ended(world, run, f"{database} knows {row.id}: nothing")
-        elif run.found[0] is None and table in there.tables and self.rules.ask_last:
-            yield from self._adding(world, run, database, key, table)
         elif run.found[0] is None and table in there.tables:
             yield from self._committed(world, run, database, self.arrived(row, table), {key: "sent"})
         elif run.found[0] is None:
             yield self._on(world, run, f"{database} refuses {row.id}", found=("refused",))
         elif world.place("error") == database:
-            if self._is_free(world, run, frozenset([(database, key, table)])):
-                yield from self._committed(world, run, database, self._plain_error(row), {key: "failed"})
-        elif not self.rules.fails_holding:
+            yield from self._committed(world, run, database, self._plain_error(row), {key: "failed"})
+        else:
             yield self._on(world, run, f"{database} does not know {row.id}", step="plain failed")
-        elif self._is_free(world, run, holds := frozenset([(database, key, table)])):
-            text = f"the try at {row.row_id} holds the key of {row.id} at {database}"
-            yield self._on(world, run, text, step="plain failed", holds=holds)
 
     def _plain_failed(self, world: World, run: Try) -> Iterator[Step]:
         """The error row, in another database than its send."""
@@ -299,16 +215,14 @@ class Tries(Home):
 
     def _answer_lost(self, world: World, run: Try, text: str) -> Step:
         """It was committed, and the client does not know: the try begins again."""
-        begun = Try(
-            run.row, self._first(run.row, run.to), run.to, (None,) * len(run.to), run.answer, run.zombie
-        )
+        begun = run._replace(step=self._first(run.row, run.to), found=(None,) * len(run.to), decided=None)
         after = world.after("lost answer").replaced(run, begun)
         return Step(f"{text}, the answer gets lost", after, "lost answer")
 
     def _marked(self, world: World, run: Try, written: Written) -> Step:
         """Home has refused a message: its transaction rolled back, and begins again."""
         found = ("refused" if at == written.marked else each for at, each in enumerate(run.found))
-        return self._on(world, run, written.text, found=tuple(found), holds=frozenset())
+        return self._on(world, run, written.text, found=tuple(found))
 
     @staticmethod
     def _failed_try(world: World, run: Try) -> Step:

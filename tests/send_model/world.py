@@ -7,7 +7,6 @@ HOME, OTHER, THIRD = "home", "other", "third"
 
 Key = tuple[object, ...]
 Keys = dict[Key, str]
-Holds = frozenset[tuple[str, Key, str]]
 
 
 class Header(NamedTuple):
@@ -71,8 +70,6 @@ class Try(NamedTuple):
     answer: str = ""
     zombie: bool = False
     decided: Written | None = None  # what its open transaction at home has decided to write
-    holds: Holds = frozenset()  # keys that its open transactions have added: database, key, table
-    asked: bool = False  # it has asked for outcomes since it added them
 
 
 class Staged(NamedTuple):

@@ -19,7 +19,7 @@ from sqlqueue_spark.send.compose.column_values import grouped, in_order, mapped_
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Rows
 from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
-from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce, keys_of
+from sqlqueue_spark.send.deliver.sends_once import SendsOnce, keys_of
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import Barred
@@ -176,17 +176,11 @@ class OutcomesOnce(SendsOnce):
             return set()
         return self.known(outbox, [*self.origins, *self.failures.values()])
 
-    def look_again(self, outbox: OutboxTable, decision: Decision) -> None:
-        passed_on = self.chunk.rows is not None and not self.chunk.handled
-        if passed_on and self.had_outcomes(outbox).difference(decision.keys, self._seen or ()):
-            raise RolledBack(())
-
     def asked(self, outbox: OutboxTable) -> Iterable[str]:
         yield from self.keys.values()
         if self.chunk.handled:
             yield from self.ids
-        staged = self.routes.atomic and outbox.has_outcomes()
-        if self.chunk.rows is not None and (self.chunk.handled or not self._plain or staged):
+        if self.chunk.rows is not None and (self.chunk.handled or not self._plain or outbox.has_outcomes()):
             yield from self.origins
             yield from self.failures.values()
             yield from self.acknowledgements.values()

@@ -1,8 +1,8 @@
 """Sends chunks of messages and of outcomes: to each other database first, then home, a transaction each.
 
 What a received row sends within home, and what else becomes of it, is one transaction there. A row that is
-passed on to another database goes out in a transaction there, which commits when home knows no outcome of it.
-Home only learns of it where it fails, waits, or owes an acknowledgement.
+passed on to another database is asked for at home before, goes out in a transaction there, and home only
+learns of it where it fails, waits, or owes an acknowledgement.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from sqlqueue_spark.engines.database_retry import Retry
-from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, connect, one_each
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -59,9 +59,7 @@ class Sender:
         self._places = destinations.places
         self._home = destinations.places.at_home
         self._connections: dict[Target, Connection] = {}
-        atomic, ask_last = options.transaction_mode == ATOMIC, partial(self._without_known, last=True)
-        self._routes = Routes(destinations, self._connected, atomic, down, ask_last)
-        self._adds_keys = options.uses_outbox and not atomic
+        self._routes = Routes(destinations, self._connected, options.transaction_mode == ATOMIC, down)
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
@@ -147,19 +145,17 @@ class Sender:
         """
         own = self._options.error_queue
         for positions, error in refused:
-            if not (going := list(filter(chunk.goes, positions))):
-                continue
             if own is None:
                 raise error
             dropped = {}
-            for at in going:
+            for at in positions:
                 result = self._result(chunk, at)
                 if result == ACKNOWLEDGED:
                     log.warning("not_acknowledged destination=%s: %s", chunk.address_of[at].known_as, error)
                     dropped[at] = False
                 elif result or self._places.are_one(chunk.address_of[at].place, self._places.beside(own)):
                     raise error
-            left = [at for at in going if at not in dropped]
+            left = [at for at in positions if at not in dropped]
             chunk = replace(chunk, sent={**chunk.sent, **dropped}).refusing(left, Failure.of(error))
         return chunk
 
@@ -183,6 +179,7 @@ class Sender:
             return self._sent(first) + self._sent(second)
         away = [each for each in chunk.addressed if each.target != self._home]
         if away:
+            chunk = self._without_known(chunk)
             targets = dict.fromkeys(each.target for each in away)
             chunk = self._waiting_for(chunk, list(filter(self._routes.is_down, targets)))
             for target in targets:
@@ -195,7 +192,7 @@ class Sender:
             assert not left, "what goes elsewhere is there, has failed or waits"
         return self._at_home(chunk)
 
-    def _without_known(self, chunk: AddressedChunk, *, last: bool = False) -> AddressedChunk:
+    def _without_known(self, chunk: AddressedChunk) -> AddressedChunk:
         """The chunk, of which it is known which rows had their outcome at home: nothing of these goes out."""
         fails = chunk.rows is not None or self._options.error_queue is not None
         if not self._options.uses_outbox or not fails:
@@ -212,8 +209,6 @@ class Sender:
             return chunk
         gone = {row for row, origin in enumerate(work.origins) if origin in found}
         failed = {at: False for at, key in work.failures.items() if key in found}
-        if last and not (gone <= {*chunk.known} and failed.keys() <= chunk.sent.keys()):
-            raise RolledBack(())
         return replace(chunk, known=gone, sent={**chunk.sent, **failed})
 
     def _sent_elsewhere(self, chunk: AddressedChunk, target: Target) -> AddressedChunk:
@@ -227,7 +222,7 @@ class Sender:
             try:
                 new = self._delivered(target, work).messages
             except RolledBack as error:
-                chunk = self._refusing(self._without_known(chunk), error.refused)
+                chunk = self._refusing(chunk, error.refused)
             except _DOWN as error:
                 if self._routes.down is None:
                     raise
@@ -249,41 +244,9 @@ class Sender:
                 return work.counted(work.decide(()))
             self._retried(work.find_tables)
             try:
-                return self._retried(partial(self._outcomes_written, work), lambda _: self._adds_keys)
+                return work.counted(self._delivered(self._home, work))
             except RolledBack as error:
-                chunk = self._refusing(self._without_known(chunk), error.refused)
-
-    def _outcomes_written(self, work: OutcomesOnce) -> Sent:
-        """Write the outcomes. Connections that never commit have added the keys of messages that fail.
-
-        So a twin that would send these waits until home knows that they failed, and then sees it.
-        """
-        chunk = work.chunk
-        final = {row for row, each in chunk.failed.items() if each.is_final}
-        with one_each(again=True) as connected:
-            if self._adds_keys and not chunk.handled and (final or chunk.refused):
-                lost = {at for at, row in enumerate(chunk.owners) if at in chunk.refused or row in final}
-                twins = self._known_or_held(chunk, lost - chunk.sent.keys(), connected)
-                work = OutcomesOnce(self._routes, replace(chunk, sent={**chunk.sent, **twins}))
-            return work.counted(self._delivered(self._home, work))
-
-    def _known_or_held(
-        self, chunk: AddressedChunk, lost: Collection[int], connected: Connected
-    ) -> dict[int, bool]:
-        """Hold the keys of messages that fail; gives those that a twin has sent, as known."""
-        sent = dict[int, bool]()
-        for target in sorted({chunk.address_of[at].target for at in lost}, key=self._places.option_of):
-            if self._routes.is_down(target) or (chunk.rows is None and target == self._home):
-                continue
-            its = [each for each in chunk.addressed if each.target == target]
-            work = SendsOnce(self._routes, chunk, target, its)
-            failing = {at: key for at, key in work.keys.items() if at in lost}
-            going = {key for at, key in work.keys.items() if at not in lost}
-            outbox = work.outbox(connected(target))
-            known = work.known(outbox, failing.values())
-            outbox.add({*failing.values()} - known - going)
-            sent |= {at: False for at, key in failing.items() if key in known}
-        return sent
+                chunk = self._refusing(chunk, error.refused)
 
     def _with_originals(self, chunk: AddressedChunk) -> AddressedChunk:
         """The chunk, whose failed rows are as they were received: a frame may have changed them.

@@ -35,7 +35,7 @@ log = logger(__name__)
 
 
 class RolledBack(errors.SqlQueueError):
-    """The transaction of a chunk is rolled back: tables refuse some of its messages, or rows had outcomes."""
+    """The transaction of a chunk is rolled back, because tables refuse some of its messages."""
 
     def __init__(self, refused: Sequence[Why[int]]) -> None:
         super().__init__("; ".join(str(error) for _, error in refused))
@@ -105,11 +105,11 @@ class SendsOnce:
             decision = self.decide(known)
             self.check_allowed(decision, barred)
             if not last:
-                self._add(outbox, decision)
+                _add(outbox, decision)
             self._insert(connection, decision, barred)
             fail_points.step(fail_points.ROWS_INSERTED)
             if last:
-                self._add(outbox, decision)
+                _add(outbox, decision)
             self._committing = outbox is None
         fail_points.step(fail_points.CHUNK_SENT)
         return decision
@@ -260,17 +260,6 @@ class SendsOnce:
     def acknowledged(self, _: Decision, __: Barred) -> Iterable[Rows]:
         return []
 
-    def _add(self, outbox: OutboxTable | None, decision: Decision) -> None:
-        """Add the keys, and ask for outcomes: what fails meanwhile waits for a key, or is known by then."""
-        if outbox is not None:
-            outbox.add(decision.keys)
-            fail_points.step(fail_points.IDS_INSERTED)
-            if decision.messages:
-                self.look_again(outbox, decision)
-
-    def look_again(self, _: OutboxTable, __: Decision) -> None:
-        self.routes.ask_last(self.chunk)
-
     def _insert(self, connection: Connection, decision: Decision, barred: Barred) -> None:
         why: list[Why[int]] = []
         may_fail, error_queues = self.routes.places.home.error_queue is not None, self.trusted()
@@ -299,6 +288,12 @@ class SendsOnce:
                 if isinstance(error, errors.TryAgain) and not refuses:
                     raise
                 log.warning("not_acknowledged queue=%s: %s", rows[0].table.name, error)
+
+
+def _add(outbox: OutboxTable | None, decision: Decision) -> None:
+    if outbox is not None:
+        outbox.add(decision.keys)
+        fail_points.step(fail_points.IDS_INSERTED)
 
 
 def write(connection: Connection, rows: Rows) -> None:

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sqlqueue_spark import errors
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target
@@ -71,8 +70,6 @@ class Routes:
     connected: Connected
     atomic: bool = False
     down: set[Target] | None = None
-    #: Raises an error where rows of a chunk have had their outcome at home.
-    ask_last: Callable[[Any], object] = lambda _: None
     #: The places that this task could not reach, so that it looks for each only once.
     _unreachable: dict[object, SqlQueueError] = field(default_factory=dict)
     #: What stands as the addresses of subscribers, by database and type, and since when that counts.
