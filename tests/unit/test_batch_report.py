@@ -151,6 +151,14 @@ def test_the_source_is_told_where_a_batch_ends(told):
     assert said(told) == [json.loads(end(3))]
 
 
+def test_an_idle_trigger_whose_event_comes_late_takes_nothing_back(told):
+    """Spark's events come on another thread than the look at what a query has done."""
+    heard(
+        told.listen(), progress(7, ends=[end(1)]), progress(8, ends=[end(2)]), progress(8, 0, ends=[end(1)])
+    )
+    assert said(told) == [json.loads(end(2))]
+
+
 @pytest.mark.parametrize("hour", ["00", "23"], ids=["later", "by a clock that was set back"])
 def test_an_idle_trigger_hides_no_batch(told, hour):
     """The source is told of a batch though an idle trigger had its number before."""

@@ -97,7 +97,8 @@ class BatchReport(StreamingQueryListener):
         self._lock = threading.Lock()  # events come on one thread, and catch_up is called on another
         self._last = -1
         self._told = -1
-        self._ends: list[dict[str, Any]] = []
+        #: The ends that the source was told, the last two.
+        self._ends: list[list[dict[str, Any]]] = [[]]
         self._batches = self._messages = self._moved_on = 0
         self._seconds = 0.0
         self._first = (0, 0.0)  # messages and seconds
@@ -154,9 +155,9 @@ class BatchReport(StreamingQueryListener):
             return
         self._told = progress.batchId
         ends = ends_of(progress)
-        if ends == self._ends:
+        if ends in self._ends:  # also that before, of a trigger whose event came late
             return
-        self._ends = ends
+        self._ends = [self._ends[-1], ends]
         try:
             OwnFile(self._done_file).write(json.dumps(ends))
         except OSError as error:  # the source settles when Spark asks for the next batch
