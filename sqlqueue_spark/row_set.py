@@ -73,6 +73,11 @@ class RowSet:
     def last(self) -> int:
         return self._lasts[-1]
 
+    @property
+    def cubes(self) -> int:
+        """The sum of the cubes of the RowVersions."""
+        return sum((last * (last + 1)) ** 2 - (first * (first - 1)) ** 2 for first, last in self) // 4
+
     def rows(self) -> Iterator[int]:
         """Every RowVersion, ascending."""
         for first, last in self:

@@ -109,9 +109,8 @@ class Receiver:
             if held.session is None:
                 self._hand_out(end)
             elif self._done_file is not None:  # each of these rows is read, or the batch fails
-                runs = [run for part in held.parts for run in part.live]
-                cubes = sum((end * (end + 1)) ** 2 - (first * (first - 1)) ** 2 for first, end in runs) // 4
-                self._done_file.say(RECEIVED, f"{sum(len(part.live) for part in held.parts)} {cubes}")
+                live = [part.live for part in held.parts]
+                self._done_file.say(RECEIVED, f"{sum(map(len, live))} {sum(each.cubes for each in live)}")
             fail_points.step(fail_points.OFFSET_LOGGED)
             self._pool.retried(lambda: self._staging.open(start, end))
             return tasks_of(held.parts, self._options, None if held.session else self._readings.begin())

@@ -60,6 +60,12 @@ def test_runs_are_equal_when_their_rows_are():
     assert not RowSet()
 
 
+def test_the_cubes_are_those_of_each_row():
+    rows = RowSet([(-5, -2), (0, 3), (2**62, 2**62 + 2)])
+    assert rows.cubes == sum(row**3 for row in rows.rows())
+    assert RowSet().cubes == 0
+
+
 def test_runs_are_shown_in_full_while_they_are_few():
     assert repr(RowSet([(1, 3), (5, 5)])) == "RowSet([(1, 3), (5, 5)])"
     assert repr(RowSet((row, row) for row in range(0, 40, 2))) == "RowSet(20 runs, 20 rows)"

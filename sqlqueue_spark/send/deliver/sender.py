@@ -81,8 +81,12 @@ class Sender:
         for chunk in chunks:
             parts, unsubscribed = self._copied(chunk)
             received = [] if chunk.rows is None else chunk.rows.frame["RowVersion"].to_pylist()
-            told = Sent(received=len(received), cubes=sum(each**3 for each in received) % CUBES)
-            done += replace(told, unsubscribed=unsubscribed, untyped=chunk.sends.untyped)
+            done += Sent(
+                received=len(received),
+                cubes=sum(each**3 for each in received) % CUBES,
+                unsubscribed=unsubscribed,
+                untyped=chunk.sends.untyped,
+            )
             for part in parts:
                 done += self._sent(self._retried(partial(self._addressed, part)))
         return done
