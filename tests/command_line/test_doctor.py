@@ -2,18 +2,17 @@
 
 import json
 import re
-from datetime import datetime, timedelta
-from unittest import mock
 
 import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.inspection.doctor import State, examine
+from sqlqueue_spark.inspection.doctor import State, database_checks, examine
 from sqlqueue_spark.inspection.doctor.database_checks import checks
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from tests.conftest import GUARDED_PASSWORD
+from tests.support.clock import wrong_clock
 
 STEPS = ("network", "login", "database", "queue", "rights")
 
@@ -47,8 +46,7 @@ def test_without_a_queue_the_way_ends_at_the_database(engine):
 
 @pytest.mark.parametrize("seconds", [-630, 630])
 def test_a_server_whose_clock_differs_is_said(engine, seconds):
-    wrong = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) + timedelta(seconds=seconds))
-    with mock.patch("sqlqueue_spark.inspection.doctor.database_checks.datetime", wrong):
+    with wrong_clock(database_checks, seconds=seconds):
         found = way(engine.url, None)
     said = (
         "The clock of the server and that of this machine are 10 min apart, and both count (docs/limits.md): "

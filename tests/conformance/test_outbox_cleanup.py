@@ -2,9 +2,8 @@
 and no sender waits for it.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from threading import Event
-from unittest import mock
 
 import pytest
 
@@ -14,10 +13,13 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
+from sqlqueue_spark.tables import outbox_cleanup
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
+from tests.support.clock import wrong_clock
 from tests.support.outboxes import OutboxRows
 from tests.support.sending import options, watched
+from tests.support.waiting import eventually
 
 WEEK = timedelta(days=7)
 NEVER = [
@@ -75,8 +77,7 @@ def test_how_often_and_how_much_are_options(engine, rows):
 def test_an_id_is_old_by_the_clocks_of_the_database_and_of_the_machine(engine, rows, hours, left):
     """That of the database may have jumped ahead. Then all would be old at once."""
     given = options(engine)
-    wrong = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) + timedelta(hours=hours))
-    with mock.patch("sqlqueue_spark.tables.outbox_cleanup.datetime", wrong):
+    with wrong_clock(outbox_cleanup, hours=hours):
         cleaned(OutboxCleaner(given), Target.of(given))
     assert rows.ids() == left
 
@@ -172,16 +173,18 @@ def test_a_slow_cleanup_is_not_joined_by_a_second(engine, rows, monkeypatch):
     clean = OutboxTable.clean
 
     def slowly(self, keep):
-        begun.append(self.endpoint)
+        begun.append(keep)
         assert go.wait(60)
         return clean(self, keep)
 
     monkeypatch.setattr(OutboxTable, "clean", slowly)
     now = [0.0]
     cleaner = OutboxCleaner(given, lambda: now[0])
-    for _ in range(3):
-        now[0] += 1.0
-        cleaner.clean_when_due([Target.of(given)])
+    with wrong_clock(outbox_cleanup, hours=1):  # never behind that of the database
+        for _ in range(3):
+            now[0] += 1.0
+            cleaner.clean_when_due([Target.of(given)])
+        eventually(lambda: begun != [])
     go.set()
     cleaner.wait(60)
-    assert (begun, rows.ids()) == (["Sales"], {"young"})
+    assert (begun, rows.ids()) == ([WEEK], {"young"})

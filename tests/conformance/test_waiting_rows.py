@@ -5,7 +5,6 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from unittest import mock
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.deliver import error_and_audit_rows
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.sent import Sent
@@ -32,6 +32,7 @@ from sqlqueue_spark.spark.sink import SqlQueueSink
 from sqlqueue_spark.tables import queues
 from tests.conftest import GUARDED_PASSWORD
 from tests.support import messages
+from tests.support.clock import wrong_clock
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
 from tests.support.gate import gated
@@ -119,12 +120,6 @@ def drained(stream):
     return total
 
 
-def wrong_machine(**by):
-    """Lets the clock of the machine be wrong where the rows are written that wait."""
-    wrong = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) + timedelta(**by))
-    return mock.patch("sqlqueue_spark.send.deliver.error_and_audit_rows.datetime", wrong)
-
-
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_a_row_waits_by_the_clock_of_its_database(engine, orders, far, gate, hours):
     """That of the machine is wrong by more than a row may wait. By it a row would be given up at once, or
@@ -132,7 +127,10 @@ def test_a_row_waits_by_the_clock_of_its_database(engine, orders, far, gate, hou
     """
     orders.insert(6)
     gate.shut()
-    with wrong_machine(hours=hours), copying(engine, orders, gate, "far", giveUpAfter="1h") as stream:
+    with (
+        wrong_clock(error_and_audit_rows, hours=hours),
+        copying(engine, orders, gate, "far", giveUpAfter="1h") as stream,
+    ):
         assert drained(stream) == Sent(waiting=6)
         assert move(engine, "orders") == (0, 0)
     waiting = DelayedRows(engine, "orders").rows()
@@ -146,7 +144,10 @@ def test_a_row_is_given_up_by_the_clock_of_its_database(engine, orders, far, gat
     """By that of the machine, which is behind, none would have waited so long."""
     orders.insert(6)
     gate.shut()
-    with wrong_machine(hours=-2), copying(engine, orders, gate, "far", giveUpAfter="100ms") as stream:
+    with (
+        wrong_clock(error_and_audit_rows, hours=-2),
+        copying(engine, orders, gate, "far", giveUpAfter="100ms") as stream,
+    ):
         assert drained(stream) == Sent(waiting=6)
         due = datetime.now(UTC) + timedelta(milliseconds=100)
         eventually(lambda: datetime.now(UTC) > due)

@@ -4,7 +4,6 @@ nothing is lost, nothing comes twice.
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -18,6 +17,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.compose import message_builder
 from sqlqueue_spark.send.deliver import error_and_audit_rows
 from tests.support import death_steps
+from tests.support.clock import wrong_clock
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import Crash, at_step, crash
 from tests.support.outcomes import failed_in, failure, options, outcome, outgoing, sent_to, settle
@@ -107,23 +107,13 @@ def test_an_error_queue_that_takes_no_more_ends_the_batch_and_nothing_is_lost(po
     assert (sent_to(billing), sent_to(error)) == ([10], [2])
 
 
-def ahead(by):
-    """A job's clock that is wrong by so much."""
-    clock = mock.Mock(wraps=datetime)
-    clock.now.side_effect = lambda zone=None: datetime.now(zone) + by
-    return clock
-
-
-@pytest.mark.parametrize("by", [timedelta(days=1), timedelta(days=-1)], ids=["ahead", "behind"])
-def test_a_wrong_clock_of_the_job_does_not_move_a_delay(engine, tables, by):
-    """The database's clock counts. Only the header, which people read, says the job's time."""
+@pytest.mark.parametrize("days", [1, -1], ids=["ahead", "behind"])
+def test_a_wrong_clock_of_the_job_does_not_move_a_delay(engine, tables, days):
+    """The database's clock counts. Only a header that people read says the job's time."""
     *_, waiting = tables
     later = DelayedRows(engine, "Sales").create()
     now = datetime.now(UTC)
-    with (
-        mock.patch.object(message_builder, "datetime", ahead(by)),
-        mock.patch.object(error_and_audit_rows, "datetime", ahead(by)),
-    ):
+    with wrong_clock(message_builder, days=days), wrong_clock(error_and_audit_rows, days=days):
         send(sending(engine), batch([1], DelayDeliveryFor=timedelta(hours=1)))
         settle(options(engine), outcome(2, fails=failure(RetryAfter=timedelta(hours=1))))
     for rows in (later, waiting):
