@@ -40,6 +40,11 @@ class SimulatedSink:
             self._batch(self.size.rows)
         return self
 
+    def pause(self, seconds: float) -> SimulatedSink:
+        """Run one batch with a pause of this length in it."""
+        self._batch(self.size.rows, seconds)
+        return self
+
     def drain(self, rows: int) -> float:
         """Drain a backlog, and return how long that is expected to take from a start of seven seconds."""
         while rows > 0:
@@ -52,12 +57,12 @@ class SimulatedSink:
         rows = min(MOST, (LONGEST - self.fixed) / self.each)
         return rows / (self.fixed + rows * self.each)
 
-    def _batch(self, rows: int) -> int:
+    def _batch(self, rows: int, pause: float = 0.0) -> int:
         cold = not self.batches
         expected = self.fixed + rows * self.each
         seconds = expected * self._random.lognormvariate(0, self.noise)
         seconds += self._random.uniform(2, 4) if self._random.random() < self.pauses else 0
-        seconds += self._random.uniform(4, 10) if cold else 0
+        seconds += pause + (self._random.uniform(4, 10) if cold else 0)
         self.size.begins(rows)
         self.size.done(seconds, cold=cold)
         self.batches.append(rows)

@@ -68,6 +68,18 @@ def test_a_sink_that_becomes_slower_gets_batches_as_if_it_had_always_been():
     assert sum(run.batches[-6:]) / sum(run.seconds[-6:]) >= 0.85 * run.best
 
 
+@pytest.mark.parametrize("seconds", [60, 600, 7200])
+@pytest.mark.parametrize("fixed", [0.2, 1.7])
+def test_ten_batches_after_a_long_pause_the_pace_is_nine_tenths_of_the_best_size_set_by_hand(fixed, seconds):
+    """A database was down for two hours in the second batch, for example."""
+    paces = []
+    for before, each, seed in itertools.product(range(6), (1e-6, 4e-6, 1e-5), SEEDS):
+        run = SimulatedSink(fixed, each, seed, pauses=0).run(before).pause(seconds).run(30)
+        paces.append(sum(run.batches[-20:]) / sum(run.seconds[-20:]) / run.best)
+    assert statistics.mean(paces) >= 0.9
+    assert sum(pace < 0.7 for pace in paces) <= len(paces) / 50
+
+
 def sizes(size, seconds):
     """The size after each batch, where all are full."""
     rows = []

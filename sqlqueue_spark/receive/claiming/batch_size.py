@@ -82,6 +82,7 @@ class SinkCost:
     #: The noise of a batch's time, and how much both costs may change from one batch to the next; as parts.
     _NOISE, _DRIFT = 0.2, 0.05
     #: A batch that lasts three deviations longer or shorter than expected counts as three: it may be a pause.
+    #: So it leaves the doubt as large as it was.
     _SURPRISE = 3.0
 
     def __init__(self) -> None:
@@ -111,15 +112,20 @@ class SinkCost:
         noise = self._NOISE * max(self.of(rows), 0.01)
         variance = of_fixed + 2 * rows * of_both + rows**2 * of_each + noise**2
         most = self._SURPRISE * math.sqrt(variance)
-        off = max(-most, min(most, seconds - self.of(rows)))
+        off = seconds - self.of(rows)
+        surprise, off = abs(off) > most, max(-most, min(most, off))
         to_fixed, to_each = (of_fixed + rows * of_both) / variance, (of_both + rows * of_each) / variance
-        self.fixed = max(0.0, self.fixed + to_fixed * off)
-        self.each = max(1e-9, self.each + to_each * off)
-        self._variances = (
-            of_fixed - to_fixed * (of_fixed + rows * of_both),
-            of_both - to_fixed * (of_both + rows * of_each),
-            of_each - to_each * (of_both + rows * of_each),
-        )
+        if not surprise:
+            of_fixed, of_both, of_each = (
+                of_fixed - to_fixed * (of_fixed + rows * of_both),
+                of_both - to_fixed * (of_both + rows * of_each),
+                of_each - to_each * (of_both + rows * of_each),
+            )
+        fixed, each = self.fixed + to_fixed * off, self.each + to_each * off
+        self.fixed = max(0.0, fixed)
+        # No batch has a fixed cost below zero. What it would be below, the rows cost less.
+        self.each = max(1e-9, each + of_both / of_fixed * (self.fixed - fixed))
+        self._variances = of_fixed, of_both, of_each
 
 
 class BatchSize:
@@ -185,8 +191,8 @@ class BatchSize:
 
     @property
     def _known(self) -> bool:
-        """Whether batches of different sizes have told what the fixed cost is."""
-        return self._largest >= self._APART * self._smallest
+        """Whether batches of different sizes have told the fixed cost. A pause in one leaves doubt."""
+        return self._largest >= self._APART * self._smallest and self._cost.doubt < self.lasted
 
     @property
     def beside_seconds(self) -> float:
