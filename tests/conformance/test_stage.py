@@ -642,7 +642,8 @@ def test_a_second_source_of_a_stream_is_refused(engine, queue, billing):
         assert first.trigger()
         said = (
             rf"^Two sources use the stage Forward.Outgoing@\[{engine.default_schema}\]: it is held by "
-            r"(session \d+|another session of the database). Give each a stream of its own, and see that the "
+            r"(session \d+|another session of the database). Give each query a stream of its own, "
+            r"all sources of one query but one receiveOnly, and see that the "
             r"stream runs only once; if that is what a dead machine has left, end that session, or start "
             r"again in a few minutes.$"
         )

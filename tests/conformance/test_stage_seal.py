@@ -56,7 +56,9 @@ LOST = r"its database has lost what was committed\."
 NEVER_CALLED = (
     r"the program has not called its sink for the batch \(a guard like isEmpty\(\), an error that it "
     r"swallowed\), the sink does not stage there, or its database has lost what was committed\. "
-    r"Call the sink for each batch, also with an empty frame\."
+    r"Call the sink for each batch, also with an empty frame\. If the query has another source of this mode, "
+    r"that one has sent these rows: do not run the batch again, but delete them, and give this source "
+    r"receiveOnly\."
 )
 
 

@@ -366,7 +366,8 @@ _LOST = "its database has lost what was committed."
 _NEVER_CALLED = (
     "the program has not called its sink for the batch (a guard like isEmpty(), an error that it "
     "swallowed), the sink does not stage there, or its database has lost what was committed. Call the sink "
-    "for each batch, also with an empty frame."
+    "for each batch, also with an empty frame. If the query has another source of this mode, that one has "
+    "sent these rows: do not run the batch again, but delete them, and give this source receiveOnly."
 )
 _RUN_AGAIN = (
     "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does "
@@ -381,9 +382,9 @@ def _named(start: Offset | None) -> Table | None:
 
 def _in_use(table: Table, by_whom: str) -> ConfigurationError:
     return ConfigurationError(
-        f"Two sources use the stage {table}: it is held by {by_whom}. Give each a stream of its own, and see "
-        "that the stream runs only once; if that is what a dead machine has left, end that session, or start "
-        "again in a few minutes."
+        f"Two sources use the stage {table}: it is held by {by_whom}. Give each query a stream of its own, "
+        "all sources of one query but one receiveOnly, and see that the stream runs only once; if that is "
+        "what a dead machine has left, end that session, or start again in a few minutes."
     )
 
 
