@@ -82,14 +82,15 @@ class Target:
     def by_token(self) -> bool:
         return self.access_token is not None or self.access_token_provider is not None
 
-    def token(self) -> str | None:
-        """The Microsoft Entra token to log in with now; None where a token is not the login.
+    def with_token(self) -> Target:
+        """The same with the Microsoft Entra token that its provider gives now, if it has one.
 
         :raises ConfigurationError: its provider failed.
         """
         if self.access_token_provider is None:
-            return self.access_token
-        return token_of(self.access_token_provider, self.dialect.entra_scope)
+            return self
+        token = token_of(self.access_token_provider, self.dialect.entra_scope)
+        return replace(self, access_token=token, access_token_provider=None)
 
     @property
     def timeouts(self) -> tuple[int, int]:

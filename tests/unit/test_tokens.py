@@ -37,7 +37,7 @@ def target(**more):
 
 def refusal(**more):
     with pytest.raises(ConfigurationError) as caught:
-        target(**more).token()
+        target(**more).with_token()
     return str(caught.value)
 
 
@@ -47,9 +47,9 @@ def test_a_provider_is_asked_each_time(provider):
     )  # azure-identity's have a class of their own
     provider.get = lambda: next(given)
     asked = target(accessTokenProvider="vault:get")
-    assert [asked.token(), asked.token()] == ["first", "second"]
-    assert target(accessToken="fixed").token() == "fixed"
-    assert target().token() is None
+    assert [asked.with_token().access_token for _ in range(2)] == ["first", "second"]
+    for given in (target(accessToken="fixed"), target()):
+        assert given.with_token() == given
 
 
 def test_a_failing_provider_is_named(provider):
@@ -112,7 +112,8 @@ def test_azure_identity_gets_the_database_s_scope(monkeypatch, new_process, url,
     azure.DefaultAzureCredential = DefaultAzureCredential  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "azure", types.ModuleType("azure"))
     monkeypatch.setitem(sys.modules, "azure.identity", azure)
-    assert target(url=url, accessTokenProvider="azure-identity").token() == f"for {scope}"
+    asked = target(url=url, accessTokenProvider="azure-identity")
+    assert asked.with_token() == target(url=url, accessToken=f"for {scope}")
 
 
 def test_missing_azure_identity_has_a_remedy(monkeypatch, new_process):

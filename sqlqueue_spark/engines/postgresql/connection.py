@@ -53,9 +53,9 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key"
 class PostgresConnection(Connection):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        token = target.token()
-        conninfo = _conninfo(target, token)
-        with _connecting(target, conninfo, token):
+        now = target.with_token()
+        conninfo = _conninfo(now)
+        with _connecting(now, conninfo):
             self._raw = psycopg.connect(conninfo, prepare_threshold=0)
         #: The mark that we left in the session, where a connection pooler stands between; else None.
         self._mark: int | None = None
@@ -161,9 +161,9 @@ class PostgresReader(Reader):
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        token = target.token()
-        conninfo = _conninfo(target, token)
-        with _connecting(target, conninfo, token):
+        now = target.with_token()
+        conninfo = _conninfo(now)
+        with _connecting(now, conninfo):
             self._raw = ArrowConnection(conninfo)
         try:
             session = _session(target.timeouts[0], 0, 0)
@@ -218,11 +218,11 @@ def _session(lock_timeout: int, statement_timeout: int, mark: int) -> str:
     return POSTGRESQL.statement("session").with_numbers(numbers)
 
 
-def _conninfo(target: Target, token: str | None) -> str:
+def _conninfo(target: Target) -> str:
     """libpq's connection string: what the options say wins over what the url says."""
     given: dict[str, Any] = {
         "user": target.user,
-        "password": token or target.password,
+        "password": target.access_token or target.password,
         "client_encoding": "UTF8",  # which the url cannot change
     }
     defaults = {
@@ -286,11 +286,8 @@ def _translated(target: Target, doing: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _connecting(target: Target, conninfo: str, token: str | None = None) -> Iterator[None]:
-    """As :func:`_translated`; libpq does not tell the state of a refused login.
-
-    :param token: the token of the login, which must not be shown.
-    """
+def _connecting(target: Target, conninfo: str) -> Iterator[None]:
+    """As :func:`_translated`; libpq does not tell the state of a refused login."""
     try:
         yield
     except (psycopg.Error, AdbcError, OSError) as error:
@@ -300,7 +297,7 @@ def _connecting(target: Target, conninfo: str, token: str | None = None) -> Iter
             kind = Kind.NOT_REACHED if state is None else POSTGRESQL.refusal(state)
         if kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED
-        _fail(target, error, kind, "connecting", token)
+        _fail(target, error, kind, "connecting")
 
 
 def _kind(error: Exception) -> Kind:
@@ -310,11 +307,9 @@ def _kind(error: Exception) -> Kind:
     return POSTGRESQL.kind(DriverError(state, None, str(error)))
 
 
-def _fail(
-    target: Target, error: Exception | None, kind: Kind, doing: str = "", token: str | None = None
-) -> NoReturn:
+def _fail(target: Target, error: Exception | None, kind: Kind, doing: str = "") -> NoReturn:
     """Raise the package's error for a driver's, or for a fault that we have found ourselves."""
-    parts = conninfo_to_dict(_conninfo(target, target.access_token))
+    parts = conninfo_to_dict(_conninfo(target))
     fail(
         error,
         kind,
@@ -322,7 +317,7 @@ def _fail(
         doing,
         where=f"{parts.get('host') or 'localhost'}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
         user=str(parts.get("user") or ""),
-        secrets=[*(str(parts[k]) for k in _SECRETS if parts.get(k)), *([token] if token else [])],
+        secrets=[str(parts[name]) for name in _SECRETS if parts.get(name)],
     )
 
 

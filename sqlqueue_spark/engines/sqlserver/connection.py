@@ -50,7 +50,7 @@ class SqlServerConnection(Connection):
         installed = pyodbc.drivers()
         login = Login.of(target, installed)
         self._long_text = _NTEXT if login.driver is not None and login.driver.is_freetds else _NVARCHAR_MAX
-        self._raw = _connect(target, login, installed)
+        self._raw = _connect(login, installed)
         for wide in (pyodbc.SQL_WVARCHAR, pyodbc.SQL_WLONGVARCHAR) if _met_halves.is_set() else ():
             self._raw.add_output_converter(wide, _whole)
         self.streaming(False)
@@ -230,13 +230,13 @@ def _finish(cursor: pyodbc.Cursor) -> None:
         pass
 
 
-def _connect(target: Target, login: Login, installed: Sequence[str]) -> pyodbc.Connection:
-    with _translated(target, "connecting", connecting=True, token=login.token):
+def _connect(login: Login, installed: Sequence[str]) -> pyodbc.Connection:
+    with _translated(login.target, "connecting", connecting=True):
         try:
             return pyodbc.connect(
                 str(login.text),
                 autocommit=False,
-                timeout=target.connect_seconds(CONNECT_SECONDS),
+                timeout=login.target.connect_seconds(CONNECT_SECONDS),
                 attrs_before=login.attributes,
             )
         except pyodbc.Error as error:
@@ -246,13 +246,11 @@ def _connect(target: Target, login: Login, installed: Sequence[str]) -> pyodbc.C
 
 
 @contextlib.contextmanager
-def _translated(
-    target: Target, doing: str, *, connecting: bool = False, token: str | None = None
-) -> Iterator[None]:
+def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:  # half of a character
-        explain(error, DriverError(None, None, str(error)), target, doing, connecting=connecting, token=token)
+        explain(error, DriverError(None, None, str(error)), target, doing, connecting=connecting)
     except UnicodeDecodeError as error:
         _met_halves.set()
         raise ConnectionLost(f"A text has half of a character ({doing}); it is read again.") from error
@@ -265,4 +263,4 @@ def _translated(
         # The driver says first that the login failed, then why: the database is not there, or not ready.
         telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
         said = DriverError(sqlstate, telling[0] if telling else None, text)
-        explain(error, said, target, doing, connecting=connecting, token=token)
+        explain(error, said, target, doing, connecting=connecting)

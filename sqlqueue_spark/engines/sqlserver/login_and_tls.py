@@ -7,7 +7,7 @@ import functools
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from sqlqueue_spark.engines.connection import Target
@@ -31,11 +31,11 @@ _LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """What a connection is opened with: connection string, driver, and a token if that is the login."""
+    """What a connection is opened with: connection string, driver, and where it leads, with its token."""
 
     text: OdbcString
     driver: Driver | None
-    token: str | None = field(repr=False)
+    target: Target
 
     @classmethod
     def of(cls, target: Target, installed: Sequence[str]) -> Self:
@@ -46,9 +46,10 @@ class Login:
         """
         text = OdbcString.of(target.url)
         driver = driver_of(text, installed)
-        token = target.token()
+        target = target.with_token()
         beside = [name for name in _LOGINS if text.get(name) is not None] + ["user"] * bool(target.user)
-        if token is not None and beside:  # the driver refuses it too, but in words that name neither
+        # The driver refuses it too, but in words that name neither.
+        if target.access_token is not None and beside:
             raise ConfigurationError(
                 f"Both a Microsoft Entra token and {beside[0]} are given, and only one of them can be the "
                 "login; drop one."
@@ -58,14 +59,14 @@ class Login:
             tls = {} if driver.origin == "named" else tls_by_default(driver)
             text = text.completed({"Driver": driver.name, **tls})
         text = text.replaced({"UID": target.user, "PWD": target.password})
-        return cls(text=text.completed({"APP": "sqlqueue_spark"}), driver=driver, token=token)
+        return cls(text=text.completed({"APP": "sqlqueue_spark"}), driver=driver, target=target)
 
     @property
     def attributes(self) -> Mapping[int, bytes]:
         """The token as Microsoft's driver takes it: its length, then the token in UTF-16."""
-        if self.token is None:
+        if self.target.access_token is None:
             return {}
-        encoded = self.token.encode("utf-16-le")
+        encoded = self.target.access_token.encode("utf-16-le")
         return {_SQL_COPT_SS_ACCESS_TOKEN: struct.pack(f"<i{len(encoded)}s", len(encoded), encoded)}
 
 
@@ -74,19 +75,12 @@ def session(target: Target) -> str:
 
 
 def explain(
-    cause: BaseException,
-    said: DriverError,
-    target: Target,
-    doing: str,
-    *,
-    connecting: bool = False,
-    token: str | None = None,
+    cause: BaseException, said: DriverError, target: Target, doing: str, *, connecting: bool
 ) -> NoReturn:
     """Raise the package's error for a driver's.
 
     :param connecting: whether we are just connecting; a lost connection or a timeout then means that no
         database answers.
-    :param token: the token of the login, which must not be shown either.
     """
     kind = SQLSERVER.kind(said)
     if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
@@ -99,7 +93,7 @@ def explain(
     user = target.user or given.get("UID") or ""
     if kind is Kind.LOGIN_REFUSED and user and not (target.password or given.get("PWD")):
         kind = Kind.NO_PASSWORD
-    secrets = (target.password, target.access_token, token, given.get("PWD"))
+    secrets = (target.password, target.access_token, given.get("PWD"))
     fail(
         cause,
         kind,
