@@ -327,11 +327,6 @@ class SourceOptions(ConnectionOptions):
         """The most rows of a batch, if nothing speaks for fewer."""
         return self.max_messages_per_trigger or MOST_BATCH_ROWS
 
-    @property
-    def most_locked_rows(self) -> int:
-        """The most rows of a batch where one-row receivers have to step over each row that is claimed."""
-        return self.max_messages_per_trigger or MOST_LOCKED_BATCH_ROWS
-
     def check(self) -> None:
         super().check()
         given = {"queue": self.queue, "queues": self.queues, "queuePattern": self.queue_pattern}

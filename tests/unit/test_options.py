@@ -9,6 +9,7 @@ from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import duration, duration_of, size
+from sqlqueue_spark.options.options import MOST_LOCKED_BATCH_ROWS
 
 NEEDED = {"url": "postgresql://me:hunter2@host/shop", "queue": "orders"}
 
@@ -23,7 +24,7 @@ def test_the_defaults_are_those_of_the_contract():
         options.most_rows,
         options.adaptive_batch,
         options.target_batch_duration,
-        options.most_locked_rows,
+        MOST_LOCKED_BATCH_ROWS,
         options.max_bytes_per_trigger,
         options.max_concurrency,
         options.min_messages_per_partition,

@@ -5,7 +5,6 @@ depending on how the rows are kept.
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import TooMuch
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver
+from sqlqueue_spark.receive.claiming import batch_size
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
 from sqlqueue_spark.receive.claiming.claim import claim
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims, without_keys_of_others
@@ -144,13 +144,9 @@ def test_a_claim_on_a_clustered_table_stays(rows, versions, asked, claiming):
     assert (statements, endings) == (["claim", *asked], [])
 
 
-def held(queue, limits, most_locked=HIGHEST, bearable=None) -> NextBatch | None:
+def held(queue, limits, bearable=None, **options) -> NextBatch | None:
     """The batch that is claimed within limits; None where there are no rows."""
-    given: dict[str, Any] = {
-        "url": "sqlserver://h/shop",
-        "queue": "orders",
-        "maxMessagesPerTrigger": str(most_locked),
-    }
+    given = {"url": "sqlserver://h/shop", "queue": "orders", **options}
     claims = Claims(SourceOptions.parse(given), time.monotonic)
     claims.bearable = bearable or claims.bearable
 
@@ -188,15 +184,15 @@ def test_none_is_claimed_ahead_among_rows_of_others(versions, others, ahead, cla
 @pytest.mark.parametrize(
     "versions,asked,expected", [(False, 10, 2), (True, 10, 10), (False, 1, 1), (False, HIGHEST, 256)]
 )
-def test_a_batch_that_others_step_over_is_small(versions, asked, expected, claiming, library, tmp_path):
+def test_a_batch_that_others_step_over_is_small(
+    versions, asked, expected, claiming, library, tmp_path, monkeypatch
+):
     """Unless the caller has asked for everything."""
+    monkeypatch.setattr(batch_size, "MOST_LOCKED_BATCH_ROWS", 2)
     recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
     with connect(Target(url=recorder.url)) as connection:
         table = replace(QUEUE, row_versions=versions)
-        assert (
-            held(Queue(connection, table), limits=BatchLimits(rows=asked, bytes=1 << 20), most_locked=2)
-            is None
-        )
+        assert held(Queue(connection, table), limits=BatchLimits(rows=asked, bytes=1 << 20)) is None
     (execution,) = [each for each in recorder.executions() if "OFFSET 0 ROWS" in each.text]
     assert execution.bound[-1].value == expected
 
@@ -233,13 +229,16 @@ def test_a_larger_claim_is_tried_again_after_a_while():
     assert bearable.rows == 1_000
 
 
-def test_a_heap_has_two_locks_a_row(library, tmp_path):
+@pytest.mark.parametrize("options, rows", [({}, 10), ({"maxMessagesPerTrigger": "100"}, 100)])
+def test_a_heap_has_two_locks_a_row(options, rows, library, tmp_path, monkeypatch):
+    """Who sets the rows of a batch has them."""
+    monkeypatch.setattr(batch_size, "MOST_LOCKED_BATCH_ROWS", 20)
     recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
     with connect(Target(url=recorder.url)) as connection:
         queue = Queue(connection, replace(QUEUE, keeps_skipped=True))
-        assert held(queue, limits=BatchLimits(rows=100, bytes=1 << 20), most_locked=20) is None
+        assert held(queue, limits=BatchLimits(rows=100, bytes=1 << 20), **options) is None
     (execution,) = [each for each in recorder.executions() if "OFFSET 0 ROWS" in each.text]
-    assert execution.bound[-1].value == 10
+    assert execution.bound[-1].value == rows
 
 
 def test_a_stream_opens_its_queue_and_claims_its_first_rows(library, tmp_path):

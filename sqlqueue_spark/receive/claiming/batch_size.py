@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from sqlqueue_spark.options.options import MOST_LOCKED_BATCH_ROWS
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queue_table import QueueTable
 
@@ -38,15 +39,12 @@ class BatchLimits:
             return self
         return replace(self, rows=self.rows - rows, bytes=self.bytes - size)
 
-    def beside_receivers(self, table: QueueTable, most_locked: int) -> "BatchLimits":
-        """The limits where one-row receivers have to step over each row that is locked.
-
-        :param most_locked: the most locks that they step over. A claim of everything has no limit here.
-        """
+    def beside_receivers(self, table: QueueTable) -> "BatchLimits":
+        """The limits where one-row receivers have to step over each lock. A claim of everything has none."""
         if table.row_versions or self.rows == HIGHEST:
             return self
         locks_a_row = 2 if table.keeps_skipped else 1  # a heap's row and its index key
-        return self.at_most(max(1, most_locked // locks_a_row))
+        return self.at_most(MOST_LOCKED_BATCH_ROWS // locks_a_row)
 
 
 class BearableRows:

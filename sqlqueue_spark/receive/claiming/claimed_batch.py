@@ -50,7 +50,8 @@ class Claims(BatchMaker):
     def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
         making = self._making[queue.connection]
         elsewhere = self.forwarder.elsewhere_but(making.stay.get(queue.name, set()))
-        limits = limits.beside_receivers(queue.table, self._options.most_locked_rows)
+        if self._options.max_messages_per_trigger is None:
+            limits = limits.beside_receivers(queue.table)
         making.asked = making.locked + limits.rows
         claimed = claim(queue, after, up_to, limits, elsewhere)
         making.locked += claimed.count
