@@ -8,7 +8,7 @@ in another order. A url in the wrong place is known by its looks, and refused wi
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TextIO
 from urllib.parse import unquote
@@ -26,6 +26,10 @@ _LOGIN = re.compile(r"[a-z][a-z0-9+.:-]*://[^@/:]*:.*@", re.IGNORECASE | re.DOTA
 _GIVEN = re.compile(r"(?:^|[;?&])\s*+(?P<name>\w[\w ]*+)=(?=\s*+[^;&\s])")
 _SECRET = re.compile(r"pwd|pass|secret|(?:client|server)_key|token", re.IGNORECASE)
 _FILES = {"sslkey", "passfile"}
+#: Secrets of fewer characters may stand in ordinary words.
+_SHORT = 6
+#: A secret behind the keyword for it, or behind the user in a url.
+_IN_A_URL = r"((?i:pwd|passw(?:or)?d|pass|secret|token|key)[\"']?\s*=\s*[\"'{{]?|://[^:@/\s]*:){}(?!\w)"
 #: The most characters of a line of a log.
 _LONGEST_LINE = 8_000
 #: The most warnings of one kind in this time: a sender can make each message fail in a way of its own.
@@ -170,3 +174,17 @@ def splits_login(url: str) -> bool:
     """
     _, _, path = url.partition("://")[2].partition("?")[0].partition("/")
     return "@" in path
+
+
+def masked(text: str, secrets: Sequence[str]) -> str:
+    """The text with ``***`` in the place of each secret.
+
+    A short one, and one of letters or digits alone, may stand in ordinary words, and what is struck out of
+    these tells it. It is struck out only where a connection string or a url has it.
+    """
+    for secret in sorted(secrets, key=len, reverse=True):  # a part of another one leaves the rest of that
+        if len(secret) < _SHORT or secret.isalpha() or secret.isdecimal():
+            text = re.sub(_IN_A_URL.format(re.escape(secret)), r"\1***", text)
+        else:
+            text = text.replace(secret, "***")
+    return text

@@ -16,8 +16,9 @@ import pyodbc
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
 from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
 from sqlqueue_spark.engines.sqlserver.login_and_tls import tls_by_default
-from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
+from sqlqueue_spark.engines.sqlserver.odbc_driver import driver_of
 
 _TABLE = """(Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255),
 Recoverable bit NOT NULL, Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max),

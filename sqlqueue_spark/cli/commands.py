@@ -269,7 +269,7 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool, yes: 
     drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends
     orders to another database and answers back, although that database is down for a while.
     """
-    from sqlqueue_spark.demo.common_parts import stop_servers
+    from sqlqueue_spark.demo.folder_and_commands import stop_servers
 
     show: Any = importlib.import_module(_DEMOS[name])
     where = folder or show.DEFAULT_FOLDER

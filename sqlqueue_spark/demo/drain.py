@@ -11,8 +11,7 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.demo import common_parts
-from sqlqueue_spark.demo.common_parts import child_environment, run, short, url_file
+from sqlqueue_spark.demo import folder_and_commands as demo
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -25,30 +24,28 @@ SERVERS = ("database",)
 
 def main(folder: Path, messages: int) -> None:
     """:raises SqlQueueError: a part that the demo needs is not there, or has failed."""
-    common_parts.check_parts()
-    with common_parts.alone(folder):
+    demo.check_parts()
+    with demo.alone(folder):
         data = folder / SERVERS[0]
         server = EmbeddedServer(data, keep_running=True)
         server.start()
         url = server.url()
-        environment = child_environment(SQLQUEUE_URL=url)
-        ours = url_file(folder / "url", "SQLQUEUE_URL", url)
+        environment = demo.child_environment(SQLQUEUE_URL=url)
+        ours = demo.url_file(folder / "url", "SQLQUEUE_URL", url)
         click.secho(f"A PostgreSQL server runs in {data}", bold=True)
         click.echo(f"export {ours}")
-        into, checkpoint = (short(folder / each / QUEUE) for each in ("delta", "checkpoints"))
+        into, checkpoint = (demo.short(folder / each / QUEUE) for each in ("delta", "checkpoints"))
         drain = ("drain", QUEUE, "--into", into, "--checkpoint", checkpoint)
 
-        run(environment, "create", QUEUE)
-        run(environment, "send", QUEUE, "--count", str(messages), "--size", "700")
-        run(environment, "length", QUEUE)
-        said = run(environment, *drain, "--available-now", "--show", "5", log=folder / "drain.log")
+        demo.run(environment, "create", QUEUE)
+        demo.run(environment, "send", QUEUE, "--count", str(messages), "--size", "700")
+        demo.run(environment, "length", QUEUE)
+        said = demo.run(environment, *drain, "--available-now", "--show", "5", log=folder / "drain.log")
         left = queue_tables.length(ConnectionOptions(url=url), QUEUE).rows
     _conclude("\n".join(said), left)
     where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
     command = shlex.join(["sqlqueue", *drain])
-    click.echo(
-        _NEXT.format(activate=common_parts.activation(), url=ours, queue=QUEUE, drain=command, where=where)
-    )
+    click.echo(_NEXT.format(activate=demo.activation(), url=ours, queue=QUEUE, drain=command, where=where))
 
 
 def _conclude(said: str, left: int) -> None:

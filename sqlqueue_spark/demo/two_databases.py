@@ -19,8 +19,8 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import delayed_tables, queue_peek, queue_tables
-from sqlqueue_spark.demo import common_parts
-from sqlqueue_spark.demo.common_parts import child_environment, run, short, stop_servers, url_file
+from sqlqueue_spark.demo import folder_and_commands
+from sqlqueue_spark.demo.folder_and_commands import child_environment, run, short, stop_servers, url_file
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.handling.answers import RELATED_TO
@@ -38,8 +38,8 @@ _PORTION, _LOOK, _LINE = 10, 0.1, 3.0
 
 def main(folder: Path, messages: int) -> None:
     """:raises SqlQueueError: a part that the demo needs is not there, or has failed."""
-    common_parts.check_parts()
-    with common_parts.alone(folder), ExitStack() as at_failure:
+    folder_and_commands.check_parts()
+    with folder_and_commands.alone(folder), ExitStack() as at_failure:
         at_failure.callback(stop_servers, folder, SERVERS)
         shop, billing = servers = [EmbeddedServer(folder / name, keep_url=True) for name in SERVERS]
         for server in servers:
@@ -83,7 +83,7 @@ def main(folder: Path, messages: int) -> None:
     where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
     checkpoint = shlex.quote(short(folder / "checkpoints" / "typed"))
     click.echo(
-        _NEXT.format(activate=common_parts.activation(), urls=urls, checkpoint=checkpoint, where=where)
+        _NEXT.format(activate=folder_and_commands.activation(), urls=urls, checkpoint=checkpoint, where=where)
     )
 
 

@@ -1,12 +1,11 @@
 """Translates driver errors: each becomes a sentence with the remedy, in which passwords are masked."""
 
-import re
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, NoReturn, Self
 
 from sqlqueue_spark import errors
-from sqlqueue_spark.plain_text import for_shell, shell_word
+from sqlqueue_spark.plain_text import for_shell, masked, shell_word
 
 
 class DriverError(NamedTuple):
@@ -161,10 +160,8 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.TOO_LARGE: errors.TooMuch,
     Kind.SESSION_TOO_LARGE: errors.SessionTooMuch,
 }
-#: Secrets of fewer characters may stand in ordinary words. Of what a driver says no more is told.
-_SHORT, _LONGEST = 6, 10_000
-#: A secret behind the keyword for it, or behind the user in a url.
-_GIVEN = r"((?i:pwd|passw(?:or)?d|pass|secret|token|key)[\"']?\s*=\s*[\"'{{]?|://[^:@/\s]*:){}(?!\w)"
+#: Of what a driver says no more characters are told.
+_LONGEST = 10_000
 #: What a database may say, while it fails over, of a login that was right before.
 _MAY_PASS = (
     *(Kind.LOGIN_REFUSED, Kind.NO_PASSWORD, Kind.TOKEN_REFUSED, Kind.NO_DATABASE, Kind.NOT_ADMITTED),
@@ -188,7 +185,7 @@ def fail(
     :param cause: the driver's error. A stand-in is chained where its text would show a secret.
     """
     first_line = (text.strip().splitlines() or ["no reason given"])[0]
-    said = _masked(first_line, secrets)[:_LONGEST].rstrip(".")
+    said = masked(first_line, secrets)[:_LONGEST].rstrip(".")
     while_ = f" while {doing}" if doing else ""
     table, how = "QUEUE", "again"
     if isinstance(doing, Doing):
@@ -200,19 +197,5 @@ def fail(
         error.may_pass = kind in _MAY_PASS
     if isinstance(error, errors.NoRight) and user:
         error.user = shell_word(user)
-    clean = _masked(str(cause), secrets)
+    clean = masked(str(cause), secrets)
     raise error from cause if clean == str(cause) else RuntimeError(f"{type(cause).__name__}: {clean}")
-
-
-def _masked(text: str, secrets: Sequence[str]) -> str:
-    """The text with ``***`` in the place of each secret.
-
-    A short one, and one of letters or digits alone, may stand in ordinary words, and what is struck out of
-    these tells it. It is struck out only where a connection string or a url has it.
-    """
-    for secret in sorted(secrets, key=len, reverse=True):  # a part of another one leaves the rest of that
-        if len(secret) < _SHORT or secret.isalpha() or secret.isdecimal():
-            text = re.sub(_GIVEN.format(re.escape(secret)), r"\1***", text)
-        else:
-            text = text.replace(secret, "***")
-    return text

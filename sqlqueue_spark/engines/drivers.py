@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
-from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
+from sqlqueue_spark.engines.sqlserver.odbc_driver import Driver, driver_of, find_driver
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.version import pip_install
 

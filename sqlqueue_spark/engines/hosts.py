@@ -4,7 +4,7 @@ import re
 from urllib.parse import parse_qs, unquote
 
 from sqlqueue_spark.engines.engine_of_url import dialect_of
-from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import splits_login
 

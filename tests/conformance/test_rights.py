@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables, queue_peek, queue_tables
-from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.deliver.destination_tables import Destinations

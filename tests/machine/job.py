@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.pipeline.running.changed_options import JobNote
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Files
-from sqlqueue_spark.pipeline.running.job_note import JobNote
 from sqlqueue_spark.receive.holding.done_file import GIVEN_BACK, DoneFile
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases

@@ -9,7 +9,7 @@ from uuid import uuid4
 from psycopg import sql
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.pipeline.running import job_note
+from sqlqueue_spark.pipeline.running import changed_options
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver import outcomes_once
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
@@ -125,7 +125,7 @@ def notes_of_jobs() -> Iterator[None]:
     def alike(*_: object) -> bool:
         return True
 
-    with mock.patch.object(job_note, "_alike", alike):
+    with mock.patch.object(changed_options, "_alike", alike):
         yield
 
 

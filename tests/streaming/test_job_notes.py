@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.message import MESSAGE_ID
-from sqlqueue_spark.pipeline.running import job_note, program
+from sqlqueue_spark.pipeline.running import changed_options, program
+from sqlqueue_spark.pipeline.running.changed_options import NOTE
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Files
-from sqlqueue_spark.pipeline.running.job_note import NOTE
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.support.delayed import DelayedRows, move
 from tests.support.gate import gated
@@ -195,7 +195,7 @@ def test_nothing_is_sent_to_a_database_of_which_it_is_not_known_which_it_is(
     def lost(*_, **__):
         raise ConnectionLost("It is down.")
 
-    monkeypatch.setattr(job_note, "identity", lost)
+    monkeypatch.setattr(changed_options, "identity", lost)
     store(outgoing, range(3))
     assert job(*STORE, to=elsewhere.url)[0] == 0
     noted = json.loads((tmp_path / "checkpoint" / NOTE).read_text())["means"]["sink.url"]["database"]

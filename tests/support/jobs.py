@@ -13,7 +13,7 @@ from typing import TypeVar
 from sqlqueue_spark.engines.hosts import location
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.pipeline.running.job_note import NOTE
+from sqlqueue_spark.pipeline.running.changed_options import NOTE
 from sqlqueue_spark.tables.database_facts import identity
 from tests.support.drivers.death import kill_session, processes_of
 from tests.support.quick_java import quick

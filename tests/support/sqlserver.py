@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from sqlqueue_spark.engines.connection import Target
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
 from sqlqueue_spark.engines.sqlserver.login_and_tls import Login
-from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
+from sqlqueue_spark.engines.sqlserver.odbc_driver import driver_of
 from tests.support.engines import Engine, QueueTable, Session, address_of
 from tests.support.messages import HEADERS, Row
 from tests.support.waiting import eventually

@@ -235,7 +235,7 @@ def test_options_are_listed_as_text_and_markdown(of, which):
 
 def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
     called = []
-    for name, what in (("drain", "main"), ("two_databases", "main"), ("common_parts", "stop_servers")):
+    for name, what in (("drain", "main"), ("two_databases", "main"), ("folder_and_commands", "stop_servers")):
 
         def noted(*given, name=name, what=what):
             called.append((name, what, *given))
@@ -255,10 +255,10 @@ def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
     own = Path(".demo/store-and-forward")
     assert called == [
         ("drain", "main", tmp_path, 7),
-        ("common_parts", "stop_servers", tmp_path, ("database",)),
+        ("folder_and_commands", "stop_servers", tmp_path, ("database",)),
         ("drain", "main", Path(".demo"), 300_000),
         ("two_databases", "main", own, 7),
-        ("common_parts", "stop_servers", tmp_path, ("shop", "billing")),
+        ("folder_and_commands", "stop_servers", tmp_path, ("shop", "billing")),
         ("two_databases", "main", own, 300),
     ]
 

@@ -14,7 +14,7 @@ import pytest
 
 from sqlqueue_spark.engines.driver_errors import DriverError
 from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
-from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
 from sqlqueue_spark.errors import ConfigurationError, QueueError, why
 from sqlqueue_spark.handling.received_message import received
 from sqlqueue_spark.messages import message

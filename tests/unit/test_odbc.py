@@ -6,9 +6,10 @@ import sys
 import pytest
 
 from sqlqueue_spark.engines.engine_of_url import SQLSERVER, dialect_of
-from sqlqueue_spark.engines.sqlserver import odbc
+from sqlqueue_spark.engines.sqlserver import odbc_driver
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
 from sqlqueue_spark.engines.sqlserver.login_and_tls import tls_by_default
-from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
+from sqlqueue_spark.engines.sqlserver.odbc_driver import Driver, driver_of, find_driver
 from sqlqueue_spark.errors import ConfigurationError
 from tests.support.installing import OF_MSSQL
 
@@ -122,7 +123,7 @@ def wheel(tmp_path, monkeypatch):
     """
     for name in WHEELS:
         monkeypatch.setitem(sys.modules, name, None)
-    odbc._inside.cache_clear()
+    odbc_driver._inside.cache_clear()
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
@@ -137,7 +138,7 @@ def wheel(tmp_path, monkeypatch):
         return str(file)
 
     yield make
-    odbc._inside.cache_clear()
+    odbc_driver._inside.cache_clear()
 
 
 def test_microsofts_installed_driver_comes_first(wheel):

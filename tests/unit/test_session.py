@@ -16,7 +16,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.pipeline.running import delta_lake, spark_defaults
+from sqlqueue_spark.pipeline.running import delta_lake, settings_files
 from sqlqueue_spark.pipeline.running import session as module
 from sqlqueue_spark.pipeline.running.delta_lake import fetched, remember
 from sqlqueue_spark.pipeline.running.readiness import check_file, check_folder, check_machine
@@ -31,7 +31,7 @@ JAVA = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-LOG = f"-Dlog4j2.configurationFile={(spark_defaults.CONF / 'log4j2.properties').as_uri()}"
+LOG = f"-Dlog4j2.configurationFile={(settings_files.CONF / 'log4j2.properties').as_uri()}"
 LOGGED = {"spark.driver.extraJavaOptions": f"{JAVA} {LOG}"}
 SHARED = {
     "spark.sql.session.timeZone": "UTC",
@@ -109,7 +109,7 @@ def started(builder, *, delta=True, **more):
 
 def missing_settings(*, delta):
     """What a session is given beside what the user's file says."""
-    theirs = spark_defaults.settings_in(spark_defaults.users_folder())
+    theirs = settings_files.settings_in(settings_files.users_folder())
     return module.missing_settings(theirs, delta=delta)
 
 
@@ -117,7 +117,7 @@ def test_without_configuration_it_is_that_of_conf(builder):
     assert started(builder) == {"name": "job", **WITH_DELTA, **LOGGED}
     lines = (ROOT / "conf/spark-defaults.conf").read_text().splitlines()
     said = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
-    assert spark_defaults.settings_in(spark_defaults.CONF) == said
+    assert settings_files.settings_in(settings_files.CONF) == said
 
 
 def test_a_job_without_a_table_needs_no_delta(builder):
@@ -152,7 +152,7 @@ def test_what_the_user_has_set_stays(builder, monkeypatch, tmp_path):
         "spark.jars.packages": f"a:b:1,{DELTA}",
         "spark.ui.showConsoleProgress": "false",
     }
-    assert spark_defaults.settings_in(tmp_path) == {
+    assert settings_files.settings_in(tmp_path) == {
         "spark.sql.session.timeZone": "Europe/Vienna",
         "spark.jars.packages": "a:b:1",
         "spark.sql.catalog.spark_catalog": "mine",

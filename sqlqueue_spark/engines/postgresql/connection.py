@@ -27,7 +27,7 @@ from sqlqueue_spark.engines.connection import (
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.driver_errors import Doing, DriverError, Kind, fail
 from sqlqueue_spark.engines.engine_of_url import POSTGRESQL
-from sqlqueue_spark.engines.postgresql import refusals
+from sqlqueue_spark.engines.postgresql import login_refusals
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
 from sqlqueue_spark.engines.postgresql.unchecked_texts import (
@@ -293,7 +293,7 @@ def _connecting(target: Target, conninfo: str) -> Iterator[None]:
     except (psycopg.Error, AdbcError, OSError) as error:
         if (kind := _kind(error)) is Kind.CONNECTION_LOST:
             seconds = target.connect_seconds(_CONNECT_SECONDS)
-            state = refusals.state(conninfo, seconds) if refusals.answer(str(error)) else None
+            state = login_refusals.state(conninfo, seconds) if login_refusals.answer(str(error)) else None
             kind = Kind.NOT_REACHED if state is None else POSTGRESQL.refusal(state)
         if kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED
@@ -324,7 +324,7 @@ def _fail(target: Target, error: Exception | None, kind: Kind, doing: str = "") 
 def _said(error: Exception) -> str:
     """The server's words in one line; of a duplicate they also say which key it is."""
     text = str(error)
-    if getattr(error, "sqlstate", None) is None and (answer := refusals.answer(text)):
+    if getattr(error, "sqlstate", None) is None and (answer := login_refusals.answer(text)):
         return answer  # of several hosts one refused: that says more than that another does not answer
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"

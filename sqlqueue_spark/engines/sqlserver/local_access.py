@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from sqlqueue_spark.engines.connection import Target
-from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
 
 #: Keywords that can do no more than that, in lower case, without blanks and underscores.
 _HARMLESS = frozenset(

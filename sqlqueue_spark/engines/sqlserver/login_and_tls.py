@@ -13,7 +13,8 @@ from typing import NoReturn, Self
 from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
 from sqlqueue_spark.engines.engine_of_url import SQLSERVER
-from sqlqueue_spark.engines.sqlserver.odbc import NEWEST, Driver, OdbcString, driver_of
+from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
+from sqlqueue_spark.engines.sqlserver.odbc_driver import NEWEST, Driver, driver_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.version import pip_install

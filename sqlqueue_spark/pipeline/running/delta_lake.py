@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile, changed_by_others
-from sqlqueue_spark.pipeline.running.spark_defaults import CONF, settings_in, spark_home
+from sqlqueue_spark.pipeline.running.settings_files import CONF, settings_in, spark_home
 from sqlqueue_spark.version import pip_install
 
 JARS, PACKAGES = "spark.jars", "spark.jars.packages"

@@ -24,7 +24,7 @@ from sqlqueue_spark.options.fields import Options, said
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.pipeline.running.readiness import check_file, check_machine
 from sqlqueue_spark.pipeline.running.session import session
-from sqlqueue_spark.pipeline.running.spark_defaults import CONF
+from sqlqueue_spark.pipeline.running.settings_files import CONF
 
 #: The options of each section of a configuration.
 Sections = Mapping[str, Mapping[str, str]]

@@ -25,7 +25,7 @@ from sqlqueue_spark.messages.addresses import of_endpoint
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.delta_lake import fetches_delta
 from sqlqueue_spark.pipeline.running.session import is_ours, missing_settings, runs
-from sqlqueue_spark.pipeline.running.spark_defaults import settings_in, users_folder
+from sqlqueue_spark.pipeline.running.settings_files import settings_in, users_folder
 from sqlqueue_spark.plain_text import logger, plain
 from sqlqueue_spark.receive.claiming.checkpoint_owner import check_belongs
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool

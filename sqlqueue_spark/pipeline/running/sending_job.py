@@ -11,10 +11,10 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import NO_OUTBOX, SourceOptions
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.changed_options import JobNote
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Files
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for
-from sqlqueue_spark.pipeline.running.job_note import JobNote
 from sqlqueue_spark.pipeline.running.missing_outcomes import check_outcomes
 from sqlqueue_spark.pipeline.running.queue_stream import keeps_state, read_queue, send
 from sqlqueue_spark.pipeline.running.slow_down import slowing_down

@@ -14,7 +14,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline.running import delta_lake
 from sqlqueue_spark.pipeline.running.delta_lake import JARS, LISTS, PACKAGES, fetches_delta
 from sqlqueue_spark.pipeline.running.java_start import start_java
-from sqlqueue_spark.pipeline.running.spark_defaults import CONF, settings_in, users_folder
+from sqlqueue_spark.pipeline.running.settings_files import CONF, settings_in, users_folder
 
 #: How Spark's own launchers say that Spark runs already, or where.
 _RUNS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
