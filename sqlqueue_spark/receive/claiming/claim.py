@@ -97,7 +97,7 @@ def claim(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: 
     :param elsewhere: which of the rows that may be messages in transit are to go elsewhere. These are not
         claimed.
     """
-    claimed = _gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
+    claimed = gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
     # We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step
     # over each row.
     if claimed.count and (queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)):
@@ -119,12 +119,7 @@ def claim_again(before: QueueRows) -> QueueRows:
     return claimed
 
 
-def look(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere) -> QueueRows:
-    """Find the rows of :func:`claim`, also those that are held, and lock none. Expired rows count as live."""
-    return _gather(queue, queue.look, after, up_to, limits, elsewhere=elsewhere)
-
-
-def _gather(
+def gather(
     queue: Queue,
     next_rows: Callable[[int, int, int], ClaimedColumns | None],
     after: int,
@@ -133,6 +128,7 @@ def _gather(
     *,
     elsewhere: Elsewhere,
 ) -> QueueRows:
+    """The rows of :func:`claim` by another statement: a look locks none, and takes expired rows for live."""
     claimed = QueueRows(queue=queue)
     chunk = min(_FIRST_CHUNK, queue.connection.dialect.chunk)
     while (want := min(chunk, limits.rows - claimed.count)) > 0:

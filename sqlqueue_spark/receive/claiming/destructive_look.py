@@ -17,13 +17,14 @@ read twice fails: its rows have gone with the first reading.
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
-from sqlqueue_spark.receive.claiming.claim import QueueRows, look
+from sqlqueue_spark.receive.claiming.claim import QueueRows, gather
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
@@ -95,7 +96,8 @@ class Looks(BatchMaker):
             planned.to = max(planned.to, part.last)
 
     def _look(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows:
-        return self.forwarder.find(queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere))
+        looked = partial(gather, queue, queue.look, after, up_to, limits)
+        return self.forwarder.find(queue, lambda elsewhere: looked(elsewhere=elsewhere))
 
     def _plans_again(self, planned: _Planned, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
         """Whether rows that were planned before are planned once more now."""
