@@ -44,6 +44,7 @@ from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stop
 from sqlqueue_spark.receive import Receiver, SliceReader
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.slices import SCHEMA
+from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 
 #: How often the tables whose cost is to be flat are filled anew.
@@ -429,7 +430,7 @@ def reading(server: Server, count: int, rounds: int) -> None:
     with closing(open_reader(target)) as reader:
         for number in range(rounds + 1):
             began, cpu = time.perf_counter(), time.process_time()
-            read = sum(each.num_rows for each in reader.batches(statement, (1, count), SCHEMA))
+            read = sum(each.num_rows for each in reader.batches(statement, RowSet([(1, count)]), SCHEMA))
             assert read == count, f"{read} rows of {count}"
             if number:  # the first round warms up
                 took = (time.process_time() - cpu, time.perf_counter() - began)

@@ -31,6 +31,7 @@ from sqlqueue_spark.engines.sqlserver.connection import RowReader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.reading.slices import SCHEMA
+from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 
 _TOP = re.compile(r"^SELECT TOP \(\d+\) ")
@@ -40,24 +41,24 @@ class Whole(RowReader):
     """Reads a range by one statement, and yields it while it is fetched."""
 
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema
+        self, statement: Statement, rows: RowSet, schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)
-        rows: list[pyodbc.Row] = []
+        fetched: list[pyodbc.Row] = []
         held = 0
         headers, body = (schema.get_field_index(name) for name in ("Headers", "Body"))
-        bound = dict(zip(("first", "last"), between, strict=True))
+        bound = {"first": rows.first, "last": rows.last}
         with self._connection.running(whole(statement), bound, "reading") as cursor:
             for row in cursor:
-                rows.append(row)
+                fetched.append(row)
                 held += len(row[headers] or "") + len(row[body] or b"")
-                if len(rows) == RECORD_BATCH_ROWS or held >= RECORD_BATCH_BYTES:
-                    yield connection._batch(schema.names, rows, schema)
-                    rows, held = [], 0
+                if len(fetched) == RECORD_BATCH_ROWS or held >= RECORD_BATCH_BYTES:
+                    yield connection._batch(schema.names, fetched, schema)
+                    fetched, held = [], 0
             while cursor.nextset():
                 pass
-        if rows:
-            yield connection._batch(schema.names, rows, schema)
+        if fetched:
+            yield connection._batch(schema.names, fetched, schema)
 
 
 class Took(NamedTuple):
@@ -120,7 +121,7 @@ def pair(statement: Statement, windows: Reader, one: Reader, rows: int, number: 
 
 def took(statement: Statement, reader: Reader, rows: int) -> Took:
     clock, processor = time.perf_counter(), time.process_time()
-    read = sum(each.num_rows for each in reader.batches(statement, (1, rows), SCHEMA))
+    read = sum(each.num_rows for each in reader.batches(statement, RowSet([(1, rows)]), SCHEMA))
     assert read == rows, f"{read} rows of {rows}"
     return Took((time.perf_counter() - clock) / rows * 1e6, (time.process_time() - processor) / rows * 1e6)
 

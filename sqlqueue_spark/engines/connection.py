@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
@@ -19,6 +19,7 @@ from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.environment import of_libpq
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.row_set import RowSet
 
 log = logger(__name__)
 
@@ -341,18 +342,19 @@ class Reader(ABC):
 
     @abstractmethod
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema
+        self, statement: Statement, rows: RowSet, schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The rows between two RowVersions, both included, in RowVersion order, in bounded batches.
+        """The rows from the first to the last of a set, in RowVersion order, in bounded batches.
 
         :param statement: reads a range; its parameters are ``first`` and ``last``.
         """
 
     @abstractmethod
-    def take(
-        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
-    ) -> list[pa.RecordBatch]:
-        """The rows that a statement deletes and returns. The delete is committed before this returns."""
+    def take(self, statement: Statement, rows: RowSet, schema: pa.Schema) -> list[pa.RecordBatch]:
+        """As many rows of that range as the set has; the delete is committed before this returns.
+
+        :param statement: deletes them and returns them; it also has the parameter ``count``.
+        """
 
     @abstractmethod
     def close(self) -> None:

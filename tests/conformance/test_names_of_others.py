@@ -22,7 +22,7 @@ from sqlqueue_spark.engines.users_connection import UsersConnection
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive.reading.slices import SCHEMA
-from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support.messages import row_id
 from tests.support.postgresql import fresh_database
 from tests.support.statements import FOR_PEOPLE
@@ -186,8 +186,8 @@ def test_what_people_run_names_its_functions_and_operators_whole(name):
 def test_no_reader_calls_them(url, values):
     with contextlib.closing(open_reader(Target(url=url))) as reader:
         for name in ("read", "read_unexpired"):
-            assert list(reader.batches(rendered(name), (1, 9), SCHEMA)) == []
-        assert reader.take(rendered("take"), {"first": 1, "last": 9, "count": 9}, SCHEMA) == []
+            assert list(reader.batches(rendered(name), RowSet([(1, 9)]), SCHEMA)) == []
+        assert reader.take(rendered("take"), RowSet([(1, 9)]), SCHEMA) == []
 
 
 def test_no_outbox_calls_them_on_a_connection_of_the_user(url, values):

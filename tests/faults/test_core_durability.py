@@ -15,6 +15,7 @@ from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive.reading.slices import SCHEMA
+from sqlqueue_spark.row_set import RowSet
 from tests.support.driver import streaming
 from tests.support.messages import message_ids, row_ids
 from tests.support.postgresql import PostgresEngine, restart
@@ -115,7 +116,9 @@ def settings_of(target):
         ((by_driver,),) = connection.execute(statement, {"first": 1, "last": 2})
     reader = open_reader(target)
     ((by_worker, *_),) = [
-        tuple(row.values()) for each in reader.batches(statement, (1, 2), SCHEMA) for row in each.to_pylist()
+        tuple(row.values())
+        for each in reader.batches(statement, RowSet([(1, 2)]), SCHEMA)
+        for row in each.to_pylist()
     ]
     reader.close()
     return by_driver, by_worker

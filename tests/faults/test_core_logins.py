@@ -18,6 +18,7 @@ from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.receive.reading.slices import SCHEMA
+from sqlqueue_spark.row_set import RowSet
 from tests.support.asking_server import asking
 
 PASSWORD = "hunter2"
@@ -136,7 +137,7 @@ REFUSALS = {
 def read(target):
     reader = open_reader(target)
     try:
-        list(reader.batches(Statement.parse("COPY (SELECT 1) TO STDOUT"), (1, 1), SCHEMA))
+        list(reader.batches(Statement.parse("COPY (SELECT 1) TO STDOUT"), RowSet([(1, 1)]), SCHEMA))
     finally:
         reader.close()
 

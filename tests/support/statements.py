@@ -180,22 +180,18 @@ def read(name: str, first: int, last: int) -> Action:
     def action(connection: Connection) -> object:
         reader = open_reader(connection.target)
         statement = queues.read_statement(SQLSERVER, QUEUE, name)
-        batches = list(reader.batches(statement, (first, last), SCHEMA))
+        batches = list(reader.batches(statement, RowSet([(first, last)]), SCHEMA))
         reader.close()
         return [row for batch in batches for row in batch.to_pylist()]
 
     return action
 
 
-def take(first: int, last: int, rows: int) -> Action:
+def take(rows: RowSet) -> Action:
     def action(connection: Connection) -> object:
         reader = open_reader(connection.target)
         statement = queues.read_statement(SQLSERVER, QUEUE, "take")
-        batches = reader.take(
-            statement,
-            {"first": first, "last": last, "count": rows},
-            SCHEMA.append(pa.field("expired", pa.bool_())),
-        )
+        batches = reader.take(statement, rows, SCHEMA.append(pa.field("expired", pa.bool_())))
         reader.close()
         return [row for batch in batches for row in batch.to_pylist()]
 
@@ -702,7 +698,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [READ],
     ),
     "take": (
-        take(5, 9, 3),
+        take(RowSet([(5, 6), (9, 9)])),
         [Answer("DELETE FROM batch", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]], names=(*MESSAGE_NAMES, "expired"))],
         [{**READ, "expired": False}],
     ),

@@ -18,7 +18,7 @@ from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.receive.reading.slices import SCHEMA
-from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support.recording import Answer, Recorder, Refused
 
 STATEMENT = "SELECT all of it WHERE RowVersion BETWEEN ? AND ?"
@@ -57,7 +57,7 @@ def messages(first, last):
 
 def read(reader, first, last, *, statement=READ):
     """The rows of a range, as tuples."""
-    batches = list(reader.batches(statement, (first, last), SCHEMA))
+    batches = list(reader.batches(statement, RowSet([(first, last)]), SCHEMA))
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
@@ -119,7 +119,7 @@ def test_a_statement_reads_few_rows(opened):
     size.
     """
     reader, recorder = opened(*in_windows(1, 10_300))
-    batches = reader.batches(READ, (1, 20_000), SCHEMA)
+    batches = reader.batches(READ, RowSet([(1, 20_000)]), SCHEMA)
     first = next(batches)
     assert statements(recorder) == [bound(start, 20_000) for start in (1, 2_401, 4_801, 7_201)]
     (second,) = batches
@@ -180,7 +180,7 @@ def test_a_connection_lost_in_the_middle_is_told(opened):
     """Behind the rows of the windows before."""
     text = "[Microsoft][ODBC Driver 18 for SQL Server]TCP Provider: Error code 0x2746"
     reader, recorder = opened(messages(1, 2_400), [*messages(2_401, 2_650), Refused("08S01", 10054, text)])
-    batches = reader.batches(READ, (1, 6_000), SCHEMA)
+    batches = reader.batches(READ, RowSet([(1, 6_000)]), SCHEMA)
     assert next(batches)["RowVersion"].to_pylist() == [*range(1, 2_401)]
     with pytest.raises(ConnectionLost) as caught:
         next(batches)
@@ -207,7 +207,7 @@ def test_a_reader_has_one_connection(opened):
     expected = [session(Target(url=recorder.url))]
     assert [each.text for each in recorder.executions()] == expected
     read(reader, 1, 3)
-    reader.take(READ, {"first": 1, "last": 3}, SCHEMA)
+    reader.take(READ, RowSet([(1, 3)]), SCHEMA)
     assert [each.text for each in recorder.executions()] == [*expected, STATEMENT, STATEMENT]
     assert recorder.disconnections() == 0
     reader.close()
@@ -216,7 +216,7 @@ def test_a_reader_has_one_connection(opened):
 
 def test_taken_rows_are_committed(opened):
     reader, recorder = opened(messages(1, 3))
-    taken = reader.take(READ, {"first": 1, "last": 3}, SCHEMA)
+    taken = reader.take(READ, RowSet([(1, 3)]), SCHEMA)
     assert pa.Table.from_batches(taken)["RowVersion"].to_pylist() == [1, 2, 3]
     assert statements(recorder) == [bound(1, 3)]
     assert recorder.endings()[-1] == "commit"

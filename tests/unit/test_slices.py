@@ -102,8 +102,8 @@ class Table(Reader):
         self.rows = rows
         self.asked = []
 
-    def batches(self, statement, between, schema):  # noqa: ARG002 -- there is one statement
-        first, last = between
+    def batches(self, statement, rows, schema):  # noqa: ARG002 -- there is one statement
+        first, last = rows.first, rows.last
         self.asked.append((first, last))
         numbers = [row for row in self.rows if first <= row <= last]
         empty = [pa.nulls(len(numbers), field.type) for field in schema][:-1]
@@ -166,8 +166,8 @@ class Interrupted(Table):
         super().__init__(rows)
         self.failures = failures
 
-    def batches(self, statement, between, schema):
-        for number, batch in enumerate(super().batches(statement, between, schema)):
+    def batches(self, statement, rows, schema):
+        for number, batch in enumerate(super().batches(statement, rows, schema)):
             if number and self.failures:
                 self.failures -= 1
                 raise ConnectionLost("the server fails over")

@@ -393,9 +393,9 @@ def test_only_what_was_taken_is_committed(library, tmp_path):
     reader = open_reader(Target(url=recorder.url))
     opening = recorder.endings()
     statement = Statement.parse("SELECT :first, :last")
-    wanted = (statement, (1, 2), SCHEMA)
+    wanted = (statement, RowSet([(1, 2)]), SCHEMA)
     assert (list(reader.batches(*wanted)), recorder.endings()) == ([], opening)
-    assert (reader.take(statement, {"first": 1, "last": 2}, SCHEMA), recorder.endings()) == (
+    assert (reader.take(*wanted), recorder.endings()) == (
         [],
         [*opening, "commit"],
     )
@@ -408,7 +408,7 @@ def test_a_reader_finds_columns_by_their_names(library, tmp_path):
     wanted = pa.schema([SCHEMA.field(name) for name in ("Id", "Headers", "Body", "RowVersion")])
     recorder = Recorder(library, tmp_path, [Answer("[orders]", MESSAGES, [MESSAGE_ROW], names=MESSAGE_NAMES)])
     with closing(open_reader(Target(url=recorder.url))) as reader:
-        (batch,) = reader.batches(queues.read_statement(SQLSERVER, QUEUE), (5, 5), wanted)
+        (batch,) = reader.batches(queues.read_statement(SQLSERVER, QUEUE), RowSet([(5, 5)]), wanted)
     assert batch.to_pylist() == [{"Id": ID, "Headers": "{}", "Body": b"body", "RowVersion": 5}]
 
 

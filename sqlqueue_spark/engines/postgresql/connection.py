@@ -42,6 +42,7 @@ from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options.did_you_mean import did_you_mean
 from sqlqueue_spark.options.environment import LIBPQ
 from sqlqueue_spark.plain_text import splits_login
+from sqlqueue_spark.row_set import RowSet
 
 _CONNECT_SECONDS = 10
 #: The types of texts that our statements return.
@@ -174,39 +175,32 @@ class PostgresReader(Reader):
             raise
 
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: "pa.Schema"
+        self, statement: Statement, rows: RowSet, schema: "pa.Schema"
     ) -> "Generator[pa.RecordBatch, None, None]":
-        first, last = between
-        yield from self._batches(statement, {"first": first, "last": last}, schema)
-
-    def take(
-        self, statement: Statement, parameters: Mapping[str, int], schema: "pa.Schema"
-    ) -> "list[pa.RecordBatch]":
-        # In autocommit the driver hears of no failed commit, and would return rows that are still there.
-        with _translated(self._target, "beginning to take rows"):
-            self._raw.set_autocommit(False)
-        taken = list(self._batches(statement, parameters, schema))
-        with _translated(self._target, "committing"):
-            # The driver does not tell the state of a failed commit, but that of a check.
-            with self._raw.read(str(POSTGRESQL.statement("attempt_check")), RECORD_BATCH_BYTES) as rows:
-                rows.read_all()
-            self._raw.set_autocommit(True)
-        return taken
-
-    def close(self) -> None:
-        with contextlib.suppress(AdbcError):
-            self._raw.close()
-
-    def _batches(
-        self, statement: Statement, parameters: Mapping[str, int], schema: "pa.Schema"
-    ) -> "Iterator[pa.RecordBatch]":
-        text = statement.with_numbers(parameters)  # COPY takes no parameters
+        numbers = {"first": rows.first, "last": rows.last, "count": len(rows)}
+        text = statement.with_numbers(numbers)  # COPY takes no parameters
         doing = Doing("reading", statement.queue)
         with _translated(self._target, doing), self._raw.read(text, RECORD_BATCH_BYTES) as batches:
             for batch in batches:
                 texts = readable(batch) if self._unchecked else batch
                 for start in range(0, texts.num_rows, RECORD_BATCH_ROWS):
                     yield under(schema, texts.slice(start, RECORD_BATCH_ROWS))
+
+    def take(self, statement: Statement, rows: RowSet, schema: "pa.Schema") -> "list[pa.RecordBatch]":
+        # In autocommit the driver hears of no failed commit, and would return rows that are still there.
+        with _translated(self._target, "beginning to take rows"):
+            self._raw.set_autocommit(False)
+        taken = list(self.batches(statement, rows, schema))
+        with _translated(self._target, "committing"):
+            # The driver does not tell the state of a failed commit, but that of a check.
+            with self._raw.read(str(POSTGRESQL.statement("attempt_check")), RECORD_BATCH_BYTES) as checked:
+                checked.read_all()
+            self._raw.set_autocommit(True)
+        return taken
+
+    def close(self) -> None:
+        with contextlib.suppress(AdbcError):
+            self._raw.close()
 
 
 connect = PostgresConnection

@@ -18,6 +18,7 @@ from sqlqueue_spark.engines.sqlserver.login_and_tls import CONNECT_SECONDS, Logi
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.row_set import RowSet
 
 #: Without pooling, closing a connection ends its session and frees what the session holds. By default pyodbc
 #: lets the driver manager keep the connection.
@@ -174,22 +175,21 @@ class RowReader(Reader):
         self._connection = SqlServerConnection(target)
 
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema
+        self, statement: Statement, rows: RowSet, schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # so no commit can fail after the last row
         doing = Doing("reading", statement.queue)
         with contextlib.closing(Repeated(self._connection, statement, doing)) as read:
-            yield from windowed(partial(self._window, read, schema), between)
+            yield from windowed(partial(self._window, read, schema), (rows.first, rows.last))
 
-    def take(
-        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
-    ) -> list[pa.RecordBatch]:
+    def take(self, statement: Statement, rows: RowSet, schema: pa.Schema) -> list[pa.RecordBatch]:
         self._connection.streaming(False)
-        with self._connection.running(statement, parameters, Doing("reading", statement.queue)) as cursor:
-            names, rows = _names(cursor), cursor.fetchall()
+        bound = {"first": rows.first, "last": rows.last, "count": len(rows)}
+        with self._connection.running(statement, bound, Doing("reading", statement.queue)) as cursor:
+            names, taken = _names(cursor), cursor.fetchall()
             _finish(cursor)
         self._connection.commit()
-        return [_batch(names, rows, schema)] if rows else []
+        return [_batch(names, taken, schema)] if taken else []
 
     def close(self) -> None:
         self._connection.close()

@@ -76,8 +76,7 @@ class SliceReader:
 
         def taken(rows: RowSet) -> list[pa.RecordBatch]:
             with _let_in(), _KEPT.lent(self._target) as reader:
-                bound = {"first": rows.first, "last": rows.last, "count": len(rows)}
-                return reader.take(part.statement, bound, _TAKEN)
+                return reader.take(part.statement, rows, _TAKEN)
 
         for rows in part.rows.cut(part.counts):
             # It runs again even where the answer to a commit was lost: only at-most-once is promised.
@@ -117,7 +116,7 @@ class SliceReader:
         with _KEPT.lent(target) as reader:
             for rows in part.ranges():
                 whole = len(rows) == rows.last - rows.first + 1
-                found = reader.batches(part.statement, (rows.first, rows.last), SCHEMA)
+                found = reader.batches(part.statement, rows, SCHEMA)
                 with contextlib.closing(found) as batches:
                     for batch in batches:
                         kept = batch if whole else _only(batch, rows)

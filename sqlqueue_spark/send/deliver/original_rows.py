@@ -93,7 +93,7 @@ def _of_queue(
     hasty = replace(connection.target, lock_timeout=min(connection.target.lock_timeout, MOST_WAITING))
     with contextlib.closing(open_reader(hasty)) as reader:
         for span in RowSet.of(sorted(versions)).spans(_GAP):
-            for batch in reader.batches(statement, (span.first, span.last), _READ):
+            for batch in reader.batches(statement, span, _READ):
                 wanted = pc.is_in(batch["RowVersion"], value_set=pa.array(list(versions), pa.int64()))
                 for row in batch.filter(wanted).to_pylist():
                     at = versions[row["RowVersion"]]
