@@ -34,8 +34,8 @@ CREATE NONCLUSTERED INDEX Index_DispatchedAt ON {outbox} (DispatchedAt) WHERE Di
 
 -- none: outbox_index_dispatched · the index of outbox_index_dispatched_at knows which rows are dispatched.
 
--- name: outbox_seen
--- Returns which of some message ids are there.
+-- shared: sought
+-- The ids of a list that are there.
 -- READCOMMITTEDLOCK waits for an id that another transaction has inserted and not committed; row versions
 -- would not show that id. So we send less in vain. FORCESEEK and LOOP make the server look up each id in the
 -- primary key. FAST 1 keeps the server from reading ahead: it would keep the locks of ids that it has looked
@@ -52,17 +52,16 @@ INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
     ON o.MessageId = CAST(CAST(j.MessageId AS varbinary(400)) AS nvarchar(200))
     AND o.MessageId = j.MessageId COLLATE Latin1_General_BIN2
     AND DATALENGTH(o.MessageId) = DATALENGTH(j.MessageId)
+
+-- name: outbox_seen
+-- Returns which of some message ids are there.
+{sought}
 OPTION (FAST 1)
 
 -- name: outbox_seen_of
 -- Returns which of some message ids are there, written by one version.
--- All else is as in outbox_seen, but the server reads the version in the row, behind the key.
-SELECT j.MessageId
-FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
-INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-    ON o.MessageId = CAST(CAST(j.MessageId AS varbinary(400)) AS nvarchar(200))
-    AND o.MessageId = j.MessageId COLLATE Latin1_General_BIN2
-    AND DATALENGTH(o.MessageId) = DATALENGTH(j.MessageId)
+-- The server reads the version in the row, behind the key.
+{sought}
 WHERE o.PersistenceVersion = CAST(:version AS varchar(23))
 OPTION (FAST 1)
 

@@ -100,6 +100,15 @@ FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
 ORDER BY j.n
 OPTION (MAX_GRANT_PERCENT = 10)
 
+-- shared: moved
+-- The staged rows of a destination up to one of them, in the order of the stage.
+FROM {stage}
+WHERE Destination = CAST(:destination AS nvarchar(776))
+  AND {of_tasks}
+  AND RowVersion > :after AND RowVersion <= :up_to
+ORDER BY RowVersion
+OPTION (MAX_GRANT_PERCENT = 10)
+
 -- shared: of_tasks
 -- The rows of some tasks, whose names are JSON. The names get type and collation of the column, once for each
 -- task. Otherwise the server would convert the column in each row of the stage.
@@ -139,22 +148,12 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- At most 2,400 rows a statement, as in delete. ORDER BY makes the identity follow the stage.
 INSERT INTO {queue} ({columns})
 SELECT {values}
-FROM {stage}
-WHERE Destination = CAST(:destination AS nvarchar(776))
-  AND {of_tasks}
-  AND RowVersion > :after AND RowVersion <= :up_to
-ORDER BY RowVersion
-OPTION (MAX_GRANT_PERCENT = 10)
+{moved}
 
 -- name: stage_rows
 -- Returns staged messages of a destination, which go to an error queue instead.
 SELECT CAST(Id AS nvarchar(36)), Headers, Body
-FROM {stage}
-WHERE Destination = CAST(:destination AS nvarchar(776))
-  AND {of_tasks}
-  AND RowVersion > :after AND RowVersion <= :up_to
-ORDER BY RowVersion
-OPTION (MAX_GRANT_PERCENT = 10)
+{moved}
 
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
