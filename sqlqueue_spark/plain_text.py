@@ -5,6 +5,7 @@ line of a log, an escape sequence or an 8-bit control steers a terminal, and a b
 in another order. A url in the wrong place is known by its looks, and refused without being repeated.
 """
 
+import functools
 import logging
 import re
 import time
@@ -100,6 +101,12 @@ def logger(name: str) -> logging.Logger:
     made.addFilter(_among_the_first)
     made.addFilter(_one_line)
     return made
+
+
+@functools.cache
+def warn_once(log: logging.Logger, text: str, *given: object) -> None:
+    """Log a warning, once in a process for the same text and what is given for it."""
+    log.warning(text, *given, stacklevel=2)
 
 
 def _among_the_first(record: logging.LogRecord) -> bool:

@@ -12,7 +12,7 @@ import threading
 
 from pyspark import TaskContext
 
-from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.plain_text import logger, warn_once
 
 log = logger(__name__)
 
@@ -30,7 +30,8 @@ def log_to_stderr() -> None:
     level = asked.upper()
     if level not in logging.getLevelNamesMapping():
         if asked:
-            _warn(asked)
+            said = "SQLQUEUE_LOG is %r, which is no level; set it to DEBUG, INFO, WARNING or ERROR."
+            warn_once(log, said, asked)
         return
     if not ours.hasHandlers():
         handler = logging.StreamHandler()
@@ -60,11 +61,6 @@ def leave_out_modules() -> None:
 @functools.cache
 def _freeze(_modules: int) -> None:
     gc.freeze()
-
-
-@functools.cache
-def _warn(asked: str) -> None:
-    log.warning("SQLQUEUE_LOG is %r, which is no level; set it to DEBUG, INFO, WARNING or ERROR.", asked)
 
 
 def is_of_spark() -> bool:

@@ -8,7 +8,7 @@ from sqlqueue_spark.administration import error_discard, error_queue, failed_ret
 from sqlqueue_spark.messages.error_row import TOO_LARGE, Selection
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
-from sqlqueue_spark.receive.claiming import claim
+from sqlqueue_spark.plain_text import warn_once
 from sqlqueue_spark.receive.reading.peek import present_rows
 from tests.support.driver import streaming
 from tests.support.messages import HEADERS, row_id
@@ -33,7 +33,7 @@ def filled(queue, monkeypatch):
     """A queue with two rows that are too large: one by its body, one by its headers, on its way elsewhere."""
     for module in READERS:
         monkeypatch.setattr(f"sqlqueue_spark.{module}.LARGEST_ROW", LIMIT)
-    claim._warn_once.cache_clear()
+    warn_once.cache_clear()
     for number in range(7):
         text, body = {2: (HEADERS, b"x" * LIMIT), 5: (GOING, None)}.get(number, (HEADERS, b"x"))
         queue.insert_row(id=row_id(number), headers=text, body=body)

@@ -19,8 +19,8 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.plain_text import warn_once
 from sqlqueue_spark.send.compose import chunk
-from sqlqueue_spark.send.deliver import destination_tables
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
@@ -373,7 +373,7 @@ def test_an_outbox_that_is_partitioned_by_time_is_refused_before_anything_is_sen
 
 def test_two_endpoints_that_share_an_outbox_are_warned_of_once(engine, queue, caplog):
     """Names that differ by a dot and an underscore mean one table."""
-    destination_tables._warn_of_sharing.cache_clear()
+    warn_once.cache_clear()
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Shop.Spark")
     first, second = (options(engine, endpoint=name) for name in ("Shop.Spark", "Shop_Spark"))
     send(first, batch(range(1)))

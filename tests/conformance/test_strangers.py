@@ -21,6 +21,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running import delayed_delivery
+from sqlqueue_spark.plain_text import warn_once
 from sqlqueue_spark.receive.claiming import queue_list, stream_scanner
 from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.send.compose.database_of_address import Places
@@ -157,7 +158,7 @@ def logins(postgresql, guarded_url):
 @pytest.fixture(autouse=True)
 def told_anew():
     """What was told once is told again."""
-    queue_list._tell.cache_clear()
+    warn_once.cache_clear()
 
 
 def options(engine):

@@ -3,7 +3,6 @@
 Connections are encrypted by TLS unless the url says otherwise, and then the log warns.
 """
 
-import functools
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.connection_string import OdbcString
 from sqlqueue_spark.engines.sqlserver.odbc_driver import NEWEST, Driver, driver_of
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.plain_text import logger, warn_once
 from sqlqueue_spark.version import pip_install
 
 log = logger(__name__)
@@ -116,16 +115,10 @@ def tls_by_default(driver: Driver) -> Mapping[str, str]:
 def _warn(driver: Driver, text: OdbcString) -> None:
     """Warn, once in a process, of a connection that works and should be otherwise."""
     if driver.is_freetds:
-        _warn_once(
-            "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better "
-            f"is Microsoft's: {pip_install('mssql')}."
-        )
+        warn_once(log, "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra "
+                       "login; better is Microsoft's: %s.", pip_install("mssql"))  # fmt: skip
     if (text.get("Encrypt") or "").lower() in ("no", "false", "optional"):
-        _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
+        warn_once(log, "The url says Encrypt=no: messages and password cross the network in the clear.")
     if (text.get("TrustServerCertificate") or "").lower() in ("yes", "true"):
-        _warn_once("The url says TrustServerCertificate=yes: any machine on the way can pose as the server.")
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    log.warning("%s", text)
+        warn_once(log, "The url says TrustServerCertificate=yes: any machine on the way can pose as the "
+                       "server.")  # fmt: skip

@@ -1,6 +1,5 @@
 """Claims the next rows, as many of them as fit, and deletes them again when their batch is done."""
 
-import functools
 import heapq
 import itertools
 import operator
@@ -158,14 +157,11 @@ def _readable(queue: Queue, columns: ClaimedColumns) -> ClaimedColumns:
     kept, kept_expired, kept_sizes = ([*itertools.compress(each, reads)] for each in columns[:3])
     left = set(row_versions).difference(kept)
     for each in left:
-        _warn_once(queue.table.name, each)
+        plain_text.warn_once(
+            log, "too_large_to_read queue=%s row=%d: it has more than %d bytes, so it stays there; delete it "
+                 "with SQL", queue.table.name, each, LARGEST_ROW,
+        )  # fmt: skip
     return kept, [*map(bool, kept_expired)], kept_sizes, [each for each in maybe if each not in left]
-
-
-@functools.cache
-def _warn_once(queue: str, row_version: int) -> None:
-    log.warning("too_large_to_read queue=%s row=%d: it has more than %d bytes, so it stays there; delete it "
-                "with SQL", queue, row_version, LARGEST_ROW)  # fmt: skip
 
 
 def _leaving(queue: Queue, columns: ClaimedColumns, elsewhere: Elsewhere) -> Collection[int]:

@@ -15,7 +15,7 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.plain_text import logger, warn_once
 from sqlqueue_spark.tables import queue_table, queues, table_code, table_kinds
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.table_kinds import FoundTable
@@ -28,6 +28,7 @@ _MATCH = (
     "print(json.dumps([*filter(re.compile(pattern).fullmatch, names)]))"
 )
 _MATCH_SECONDS = 10
+_LEFT_ALONE = "queue_left_alone queue=%s: %s"
 
 
 def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
@@ -80,7 +81,7 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
             try:
                 queue_table.check_shape(queue.table, connection.dialect.queue_columns)
             except QueueError as error:
-                _tell(queue.name, str(error))
+                warn_once(log, _LEFT_ALONE, queue.name, str(error))
             else:
                 found.append(queue)
         return found
@@ -110,7 +111,7 @@ def _matching(
         if why is None:
             yield each
         else:
-            _tell(each.name, f"{why}; to receive from it, name it in queues")
+            warn_once(log, _LEFT_ALONE, each.name, f"{why}; to receive from it, name it in queues")
 
 
 def _left_alone(
@@ -126,11 +127,6 @@ def _left_alone(
         why = queues.not_received(connection, found.table)
     connection.hurry(None)
     return why
-
-
-@functools.cache
-def _tell(name: str, why: str) -> None:
-    log.warning("queue_left_alone queue=%s: %s", name, why)
 
 
 def _listed(options: SourceOptions) -> tuple[str, ...]:

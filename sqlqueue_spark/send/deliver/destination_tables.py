@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import pyarrow as pa
 
 from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
-from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.plain_text import logger, warn_once
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
@@ -38,6 +38,11 @@ Rows = tuple[Destination, pa.RecordBatch]
 #: The seconds after which the driver looks for the destinations again. To look in each batch would cost a
 #: connection, and some statements for each destination.
 _FRESH_SECONDS = 60.0
+_SHARED = (
+    "shared_outbox outbox=%s endpoint=%s: another endpoint, whose name means the same table (as Shop.Spark "
+    "and Shop_Spark do), has written into it, and what one has sent counts as sent for the other; give one "
+    "of them another name"
+)
 
 
 class Destinations:
@@ -109,7 +114,7 @@ class Destinations:
     def look_for_writers(self, outbox: OutboxTable) -> None:
         """Find out, for all tasks, which earlier versions and which other endpoints wrote into an outbox."""
         if self.is_known("shared", outbox.connection, outbox.is_shared):
-            _warn_of_sharing(outbox.name, outbox.endpoint)
+            warn_once(log, _SHARED, outbox.name, outbox.endpoint)
         for version in (VERSION_0_1, VERSION_0_2):
             self.may_hold(outbox, version)
 
@@ -134,14 +139,6 @@ class Destinations:
         self.delayed.clear()
         self._facts.clear()
         self._since = self._clock()
-
-
-@cache
-def _warn_of_sharing(outbox: str, endpoint: str) -> None:
-    """Say once in a process that two endpoints share a table."""
-    log.warning("shared_outbox outbox=%s endpoint=%s: another endpoint, whose name means the same table (as "
-                "Shop.Spark and Shop_Spark do), has written into it, and what one has sent counts as sent "
-                "for the other; give one of them another name", outbox, endpoint)  # fmt: skip
 
 
 def nothing_passes_on(queue: str) -> ConfigurationError:
