@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 from sqlqueue_spark.engines.dialect import Dialect, Load
 from sqlqueue_spark.engines.engine_of_url import dialect_of
@@ -100,7 +100,7 @@ class Target:
         return _milliseconds(min(self.lock_timeout, most)), _milliseconds(min(self.command_timeout, most))
 
 
-class Connection(ABC):
+class Connection(contextlib.AbstractContextManager["Connection"]):
     """One connection with at most one open transaction, which begins with the first statement."""
 
     #: The driver's connection.
@@ -329,9 +329,6 @@ class Connection(ABC):
         with self.hasty(milliseconds):
             yield self
             self.rollback()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
