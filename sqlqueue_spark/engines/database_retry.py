@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import stamina
 
-from sqlqueue_spark.errors import SqlQueueError, TryAgain
+from sqlqueue_spark.errors import ConnectionLost, SqlQueueError, TryAgain
 from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
@@ -59,12 +59,16 @@ class Retry:
         :param on_failure: what to do after each failure, before the pause.
         :param kind: the errors after which to repeat.
         """
-        before = _RETRYING.set(True)
+        before, since = _RETRYING.set(True), self._clock()
+
+        def again(error: Exception) -> bool:
+            return isinstance(error, kind) and worth_it(error) and self._clock() - since < self._seconds
+
         try:
             for attempt in stamina.retry_context(
-                on=lambda error: isinstance(error, kind) and worth_it(error),
+                on=again,
                 attempts=None,
-                timeout=self._seconds,
+                timeout=None,
                 wait_initial=FIRST_PAUSE,
                 wait_max=LONGEST_PAUSE,
                 wait_jitter=JITTER,
@@ -73,6 +77,8 @@ class Retry:
                     try:
                         done = action()
                     except kind as error:
+                        if attempt.num == 1 and isinstance(error, ConnectionLost):
+                            since = self._clock()  # a server that vanished without a word is noticed late
                         self._failed(error)
                         on_failure(error)
                         raise

@@ -1,10 +1,17 @@
-"""A network between a client and the PostgreSQL server that breaks at a chosen word."""
+"""A network between a client and the PostgreSQL server that breaks at a chosen word, or swallows packets."""
 
 import contextlib
+import ctypes
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
+
+_ATTACH_FILTER, _DETACH_FILTER = 26, 27  # socket(7) of Linux
+#: The filter of a socket that lets no packet in: nothing is acknowledged, as if there were no machine.
+_NOTHING = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))
+_SWALLOWS = struct.pack("@HP", 1, ctypes.addressof(_NOTHING))
 
 
 class Proxy:
@@ -19,7 +26,7 @@ class Proxy:
         self.url = url.replace(f":{parts.port}/", f":{self._listener.getsockname()[1]}/")
         self.cuts = 0
         self._word: bytes | None = None
-        self._deliver = False
+        self._deliver = self._swallows = False
         self._sockets: list[socket.socket] = []
 
     def cut_at(self, word: bytes, *, deliver: bool) -> None:
@@ -28,6 +35,22 @@ class Proxy:
         :param deliver: whether the server still hears the word. If so, only its answer gets lost.
         """
         self._word, self._deliver = word, deliver
+
+    def swallow(self) -> None:
+        """Let each packet of the connections that are open vanish, without a word to either end."""
+        for each in self._sockets:
+            with contextlib.suppress(OSError):  # it is closed
+                each.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, _SWALLOWS)
+
+    def heal(self) -> None:
+        """Let packets through again; both ends send again what has vanished."""
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+
+    def swallow_answer_to(self, word: bytes) -> None:
+        """Deliver what the client says with this word, and let each packet behind it vanish."""
+        self._word, self._swallows = word, True
 
     def run(self) -> None:
         while True:
@@ -52,6 +75,11 @@ class Proxy:
                 if self._word is not None and self._word in said:
                     self._word = None
                     self.cuts += 1
+                    if self._swallows:
+                        self.swallow()
+                        self._swallows, self._deliver = False, True
+                        server.sendall(said)
+                        continue
                     if not self._deliver:
                         break
                     answers_lost.set()

@@ -116,3 +116,11 @@ def test_time_without_success_counts_over_steps(clock, caplog):
     with pytest.raises(TryAgain):
         patience.retried(failing(clock, times=1, seconds=31), lambda _: False)
     assert [level for level, _ in said(caplog)] == ["ERROR", "WARNING"]
+
+
+def test_a_connection_that_is_lost_late_is_opened_once_more(clock):
+    """What vanishes without a word is noticed after a minute. That minute does not count, those after do."""
+    assert Retry("a queue", clock).retried(failing(clock, times=1, seconds=61, error=ConnectionLost)) == 2
+    for error, calls in ((ConnectionLost, 2), (TryAgain, 1)):
+        with pytest.raises(error, match=f"failure {calls}"):
+            Retry("a queue", clock).retried(failing(clock, times=9, seconds=61, error=error))

@@ -11,10 +11,12 @@
 -- claim it is idle in a long transaction (timeout for long ones from version 17 on), with a stage it is idle
 -- (from version 14 on). READ COMMITTED: under a stricter isolation, a claim would fail on every row that
 -- another receiver takes meanwhile. Keepalives: an idle session's rows are free 45 s after its machine
--- vanished, but while a statement runs Linux sends none. synchronous_commit: the server answers a commit only
--- when it is on the disk, whatever the url says: sent rows that a crash took back would be lost, because
--- their source is deleted. A setting that asks for more (remote_apply) stays. By the process's number and the
--- mark we notice a pooler.
+-- vanished, but while a statement runs Linux sends none. Nor does it while an answer is under way:
+-- tcp_user_timeout ends that, which would take a quarter of an hour. Readers, whose statements have no
+-- timeout, do without: it would end an answer whose reader waits for Spark. synchronous_commit: the server
+-- answers a commit only when it is on the disk, whatever the url says: sent rows that a crash took back would
+-- be lost, because their source is deleted. A setting that asks for more (remote_apply) stays. By the
+-- process's number and the mark we notice a pooler.
 -- From DateStyle on: what texts and names mean, whatever the database or the login says. Names are the
 -- server's own first. Behind it stand the schemas that triggers of the queues may need, but none in which
 -- everyone may create functions, and temporary tables and types come last. This statement itself names
@@ -43,6 +45,10 @@ SELECT pg_catalog.pg_backend_pid(),
        pg_catalog.set_config('tcp_keepalives_idle', '30', false),
        pg_catalog.set_config('tcp_keepalives_interval', '5', false),
        pg_catalog.set_config('tcp_keepalives_count', '3', false),
+       pg_catalog.set_config('tcp_user_timeout', CASE
+           WHEN :statement_timeout OPERATOR(pg_catalog.=) 0 THEN '0'
+           ELSE '45000'
+       END, false),
        pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
        pg_catalog.set_config('enable_seqscan', 'off', false),
        pg_catalog.set_config('enable_bitmapscan', 'off', false),
