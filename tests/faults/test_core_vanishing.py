@@ -6,13 +6,17 @@ from datetime import timedelta
 
 import pytest
 
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.engines.postgresql.connection import PostgresReader
 from sqlqueue_spark.errors import ConnectionLost
-from tests.support.driver import STEPS, at_step, streaming
-from tests.support.messages import row_ids
+from sqlqueue_spark.options import ConnectionOptions
+from tests.support.driver import at_step, streaming
+from tests.support.messages import message_ids, row_ids
 from tests.support.postgresql import PostgresEngine
 from tests.support.proxy import proxied
+from tests.support.sending import batch, ids_in, options, send, steps
 from tests.support.waiting import eventually
 
 #: By then each end has noticed.
@@ -56,7 +60,10 @@ def test_an_answer_may_wait_for_its_reader(postgresql):
 
 
 @pytest.mark.tier("nightly")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [fail_points.ROWS_LOCKED, fail_points.HALF_READ, fail_points.COMMIT_LOGGED, fail_points.DELETED],
+)
 def test_connections_whose_packets_vanish_cost_no_message(postgresql, step):
     """And no restart: each end gives the other up, and the stream goes on over new connections."""
     queue = postgresql.create_queue()
@@ -68,3 +75,30 @@ def test_connections_whose_packets_vanish_cost_no_message(postgresql, step):
                 stream.drain()
             assert swallowed == [2]
             assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)
+
+
+@pytest.mark.tier("nightly")
+def test_a_settling_whose_answer_vanishes_is_found_to_be_done(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(100)
+    with (
+        proxied(postgresql.url) as network,
+        streaming(PostgresEngine(network.url), queue, maxMessagesPerTrigger="60") as stream,
+    ):
+        with at_step(fail_points.DELETED, lambda: network.swallow_answer_to(b"COMMIT")):
+            stream.drain()
+        assert network.cuts == 1
+        assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)
+
+
+@pytest.mark.tier("nightly")
+@pytest.mark.parametrize("word", [None, b"COMMIT"], ids=["at once", "with the answer to the commit"])
+def test_a_send_whose_network_vanishes_goes_out_once(postgresql, word):
+    queue = postgresql.create_queue()
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
+    with proxied(postgresql.url) as network, steps():
+        swallow = network.swallow if word is None else lambda: network.swallow_answer_to(word)
+        with at_step(fail_points.IDS_INSERTED, swallow):
+            done = send(options(PostgresEngine(network.url)), batch(range(50)))
+    assert done == ((50, 0) if word is None else (0, 50))
+    assert ids_in(queue) == message_ids(range(50))
