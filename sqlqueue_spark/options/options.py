@@ -162,7 +162,7 @@ class ConnectionOptions(Options):
         "Longest wait for rows that others hold.",
         None,
         parse=duration,
-        shown="`30s`; `60s` for rows of an unfinished batch",
+        shown="`30s`; `60s` for rows of an unfinished batch, and for a stage",
     )
     command_timeout: timedelta = option("Longest run of one statement.", timedelta(minutes=5))
     allowed_destinations: str | None = option(

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -102,3 +103,19 @@ def test_a_send_whose_network_vanishes_goes_out_once(postgresql, word):
             done = send(options(PostgresEngine(network.url)), batch(range(50)))
     assert done == ((50, 0) if word is None else (0, 50))
     assert ids_in(queue) == message_ids(range(50))
+
+
+@pytest.mark.tier("nightly")
+def test_a_driver_takes_the_stage_of_one_that_vanished(postgresql):
+    """It waits until the server has noticed."""
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    atomic: dict[str, Any] = {"transactionMode": "sendsAtomicWithReceive", "stream": "billing"}
+    with (
+        proxied(postgresql.url) as network,
+        streaming(PostgresEngine(network.url), queue, **atomic) as gone,
+        streaming(postgresql, queue, **atomic) as stream,
+    ):
+        assert gone.construct()
+        network.swallow()
+        assert stream.construct()

@@ -221,7 +221,8 @@ class StageDispatch:
             create_stage(session.connection, table)
             stage = Stage(session.connection, table, self._options)
             try:
-                with session.connection.transaction():
+                # patient: a server needs longer than lockTimeout to notice that the holder's machine vanished
+                with session.connection.transaction(), session.connection.patient():
                     stage.hold()
             except RowsHeld as error:
                 with session.connection.transaction():
