@@ -21,6 +21,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError
 from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions
 from tests.conftest import GUARDED_PASSWORD
+from tests.support.engines import full_address
 from tests.support.pages import page
 from tests.support.waiting import eventually
 
@@ -115,12 +116,6 @@ def test_an_address_that_cannot_be_read_is_refused(engine, queue):
     with pytest.raises(ConfigurationError, match="The queue address '@web' has no table name"):
         queue_tables.send(options(engine), "orders", draft)
     assert queue.count() == 0
-
-
-def full_address(engine, table):
-    if engine.name == "postgresql":
-        return '"public"."' + table.replace('"', '""') + '"'
-    return f"{table}@[dbo]@[{engine.fetch('SELECT DB_NAME()')[0][0]}]"
 
 
 def test_a_message_without_a_body_has_an_empty_one(engine, queue):

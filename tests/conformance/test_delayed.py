@@ -17,6 +17,7 @@ from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from tests.support.delayed import DelayedRows, headers_of, in_an_hour, move, mover
+from tests.support.engines import full_address
 from tests.support.messages import body, message_id, message_ids
 from tests.support.sending import batch, columns_of, composed, ids_in, options, send, watched
 from tests.support.stages import settled
@@ -42,11 +43,6 @@ def waiting(engine, queue, billing, error):
     return DelayedRows(engine, "Sales").create()
 
 
-def full(engine, name):
-    """A table's address as the transport writes it."""
-    return f'"public"."{name}"' if engine.name == "postgresql" else f"{name}@[dbo]"
-
-
 # -- storing --------------------------------------------------------------------------------------
 
 
@@ -61,7 +57,7 @@ def test_a_message_with_a_time_of_delivery_waits(engine, queue, waiting, outbox)
         message_id(1),
         format_time(due),
     )
-    assert row.headers[FORWARD_DESTINATION] == full(engine, "orders")
+    assert row.headers[FORWARD_DESTINATION] == full_address(engine, "orders")
     assert ids_in(queue) == [message_id(2)]
     assert not {DELIVER_AT, FORWARD_DESTINATION} & headers_of(queue.rows())[0].keys()
 
@@ -87,8 +83,8 @@ def test_a_delayed_message_is_known_by_where_it_goes(engine, queue, billing, wai
     assert send(given, both) == (0, 2)
     assert send(given, batch([1, 2])) == (1, 1)
     assert sorted(row.headers[FORWARD_DESTINATION] for row in waiting.rows()) == [
-        full(engine, "billing"),
-        full(engine, "orders"),
+        full_address(engine, "billing"),
+        full_address(engine, "orders"),
     ]
     assert ids_in(queue) == [message_id(2)]
 
@@ -134,7 +130,7 @@ def test_a_destination_that_is_missing_fails_the_message_at_once(engine, error, 
     send(given, batch([1, 2], DeliverAt=in_an_hour(), Destination=["gone", "orders"]))
     assert [row.headers["NServiceBus.MessageId"] for row in waiting.rows()] == [message_id(2)]
     (failed,) = headers_of(error.rows())
-    assert failed["NServiceBus.FailedQ"] == full(engine, "gone")
+    assert failed["NServiceBus.FailedQ"] == full_address(engine, "gone")
     assert FORWARD_DESTINATION not in failed
 
 
@@ -190,7 +186,7 @@ def test_a_message_that_cannot_be_delivered_goes_to_the_error_queue(engine, queu
     (row,) = error.rows()
     headers = json.loads(row.headers)
     assert (headers["NServiceBus.FailedQ"], headers["NServiceBus.ProcessingEndpoint"]) == (
-        full(engine, "gone"),
+        full_address(engine, "gone"),
         "gone",
     )
     assert (row.body, headers["NServiceBus.MessageId"]) == (body(1), message_id(1))
@@ -213,7 +209,7 @@ def test_a_row_that_says_no_queue_goes_to_the_owner_of_the_table(engine, queue, 
         _put(engine, rows, headers='{"a":"b"}', body="NULL")
     assert (move(engine, "orders"), move(engine, "Sales")) == ((1, 0), (0, 1))
     assert [(row.headers, row.body) for row in queue.rows()] == [('{"a":"b"}', b"")]
-    assert headers_of(error.rows())[0]["NServiceBus.FailedQ"] == full(engine, "Sales")
+    assert headers_of(error.rows())[0]["NServiceBus.FailedQ"] == full_address(engine, "Sales")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,11 @@ ZONES = ("'America/New_York'", "'Asia/Tokyo'", "-5", "5.5", "INTERVAL '-05:00' H
 SESSIONS = {"its own": {}, "the environment": {"PGTZ": "Europe/Berlin"}}
 
 
+@pytest.fixture
+def queue(postgresql):
+    return postgresql.create_queue()
+
+
 @pytest.fixture(params=ZONES)
 def zone(request, postgresql):
     """The default time zone of the database."""

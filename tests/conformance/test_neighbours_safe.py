@@ -9,6 +9,7 @@ import pytest
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
+from tests.support.engines import full_address
 from tests.support.forwarding import NAME, forwarding
 from tests.support.messages import row_id
 from tests.support.outboxes import OutboxRows
@@ -25,12 +26,6 @@ def outbox(engine, queue):
     """The outbox table of the endpoint Sales beside the queue orders, both empty."""
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
     return OutboxRows(engine)
-
-
-def full_address(engine, table):
-    if engine.name == "postgresql":
-        return f'"public"."{table}"'
-    return f"{table}@[dbo]@[{engine.fetch('SELECT DB_NAME()')[0][0]}]"
 
 
 @pytest.mark.parametrize("mode", ["optimistic", "pessimistic", "none"])

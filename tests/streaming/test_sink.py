@@ -19,6 +19,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.conftest import GUARDED_PASSWORD, GUARDED_ROLE
+from tests.support.engines import full_address
 from tests.support.forwarding import staged
 from tests.support.messages import body, headers, message_ids
 from tests.support.outboxes import OutboxRows
@@ -93,13 +94,6 @@ def test_what_is_written_twice_is_read_once(spark, engine, queue, sent):
     read = peek(spark, engine, queue)
     ours = read.select("Body", F.get_json_object("Headers", "$['NServiceBus.MessageId']").alias("MessageId"))
     assert_df_equality(ours, orders(spark, range(50)), ignore_row_order=True, ignore_nullable=True)
-
-
-def full_address(engine, table):
-    """As the engine's transport writes it."""
-    if engine.name == "postgresql":
-        return f'"public"."{table}"'
-    return f"{table}@[dbo]@[{engine.fetch('SELECT DB_NAME()')[0][0]}]"
 
 
 def test_what_a_batch_job_writes_stops_no_neighbour(spark, engine, queue, sent):

@@ -121,6 +121,13 @@ def with_catalog(engine: Engine, name: str) -> str:
     return f"{address_of(name, engine.default_schema)}@[{catalog}]"
 
 
+def full_address(engine: Engine, table: str) -> str:
+    """A table's address as the engine's transport writes it."""
+    if engine.name == "postgresql":
+        return '"public"."' + table.replace('"', '""') + '"'
+    return with_catalog(engine, table)
+
+
 def without_place(said: str) -> str:
     """A sentence in which a database of a test, whose name and port differ each time, is that of Home."""
     return re.sub(r"the database '\w+' at [\w.]+:\d+", "the database of Home", said)
