@@ -80,6 +80,31 @@ def test_ten_batches_after_a_long_pause_the_pace_is_nine_tenths_of_the_best_size
     assert sum(pace < 0.7 for pace in paces) <= len(paces) / 50
 
 
+@pytest.mark.parametrize("seconds, times", [(60, 1), (60, 2), (60, 3), (600, 3), (86_400, 3)])
+def test_pauses_in_several_early_batches_leave_no_small_ones(seconds, times):
+    paces = []
+    for (fixed, each), seed in itertools.product([(1.7, 4e-6), (1.7, 1e-5), (5, 1e-5)], range(20)):
+        run = SimulatedSink(fixed, each, seed, pauses=0)
+        run.size = BatchSize(100_000, 2, 20, 1_000_000, told=True)
+        run.run(1)
+        for _ in range(times):
+            run.pause(seconds)
+        run.run(60)
+        paces.append(sum(run.batches[-20:]) / sum(run.seconds[-20:]) / run.best)
+    assert min(paces) >= 0.7
+
+
+@pytest.mark.parametrize("fixed, each", [(0.2, 100e-6), (1.7, 1e-5), (5, 1e-5)])
+def test_a_batch_that_took_no_time_leaves_no_small_ones(fixed, each):
+    """Its sink had it already, for example. Then nothing seems to cost anything."""
+    for seed in SEEDS:
+        run = SimulatedSink(fixed, each, seed, pauses=0).run(1)
+        run.size.begins(run.size.rows)
+        run.size.done(0.0)
+        run.run(200)
+        assert sum(run.batches[-20:]) / sum(run.seconds[-20:]) >= 0.6 * run.best
+
+
 def sizes(size, seconds):
     """The size after each batch, where all are full."""
     rows = []
@@ -180,6 +205,22 @@ def test_between_triggers_the_rows_of_a_batch_take_no_longer_than_they_may():
     sizes(BatchSize(300, 2, 20, 1_000_000), [seconds] * 30)
     assert max(worked) < 4 * 60
     assert 20 < max(worked[-8:]) < 81
+
+
+@pytest.mark.parametrize("trigger", [30.0, 60.0])
+@pytest.mark.parametrize("seconds", [1.1, 1.9, 120])
+def test_a_batch_that_outlasts_the_trigger_makes_no_later_one_small(trigger, seconds):
+    """The batch after it begins at once and ends at the next trigger, soon: that is no pause of triggers."""
+    size, now = BatchSize(100_000, 2, 20, 1_000_000), 0.0
+
+    def until_trigger(work: float) -> float:
+        nonlocal now
+        began, now = now, max(now + work, (now // trigger + 1) * trigger)
+        return float(now - began)
+
+    sizes(size, [lambda rows: until_trigger(0.2 + 4e-6 * rows)] * 6)
+    sizes(size, [until_trigger(seconds * trigger)])
+    assert sizes(size, [lambda rows: until_trigger(0.2 + 4e-6 * rows)] * 30)[-20:] == [1_000_000] * 20
 
 
 def test_a_job_that_slows_down_gets_small_batches():

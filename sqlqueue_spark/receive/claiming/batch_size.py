@@ -82,11 +82,15 @@ class SinkCost:
     #: A batch that lasts three deviations longer or shorter than expected counts as three: it may be a pause.
     #: So it leaves the doubt as large as it was.
     _SURPRISE = 3.0
+    #: This number of batches running that are all longer, or all shorter, is no pause: the cost has changed.
+    _CHANGED = 4
 
     def __init__(self) -> None:
         self.fixed = self.each = 0.0
         #: The variances of ``fixed`` and ``each``, and between them their covariance. None: nothing is known.
         self._variances: tuple[float, float, float] | None = None
+        #: How many surprises running there were; below zero where the batches were shorter.
+        self._surprises = 0
 
     @property
     def doubt(self) -> float:
@@ -111,7 +115,12 @@ class SinkCost:
         variance = of_fixed + 2 * rows * of_both + rows**2 * of_each + noise**2
         most = self._SURPRISE * math.sqrt(variance)
         off = seconds - self.of(rows)
-        surprise, off = abs(off) > most, max(-most, min(most, off))
+        surprise, off = (off > most) - (off < -most), max(-most, min(most, off))
+        self._surprises = surprise + (self._surprises if surprise * self._surprises > 0 else 0)
+        if abs(self._surprises) >= self._CHANGED:
+            self._variances, self._surprises = None, 0
+            self.learn(rows, seconds)
+            return
         to_fixed, to_each = (of_fixed + rows * of_both) / variance, (of_both + rows * of_each) / variance
         if not surprise:
             of_fixed, of_both, of_each = (
@@ -162,7 +171,9 @@ class BatchSize:
     _FULL = 0.8
     #: How long a batch lasts beside neighbours: this number of seconds, or of fixed costs if that is more.
     _BESIDE_SECONDS, _BESIDE_FIXED = 1.0, 2.0
-    #: A batch that lasts this factor longer than the shortest one is no more a short one and a pause.
+    #: Where the doubt is more than this part of a batch's time, twice the rows are to clear it.
+    _DOUBTFUL = 0.25
+    #: A batch that lasts this factor longer than the one before is no more a short one and a pause.
     _PAUSES = 1.1
     #: The rows of a first batch beside neighbours, or of a slow function; and rows stepped over in a moment.
     _FEW, _HARMLESS = 300, 20_000
@@ -179,8 +190,6 @@ class BatchSize:
         self._more = False
         #: The sizes of the smallest and the largest batch that the cost was learned from, and their number.
         self._smallest, self._largest, self._learned = most, 0, 0
-        #: How long the shortest batch lasted: at most this is a trigger's pause.
-        self._shortest = math.inf
 
     @property
     def next_most(self) -> int:
@@ -225,7 +234,8 @@ class BatchSize:
 
         :param cold: its time has the start of Spark's workers in it, so it can only show that more rows fit.
         """
-        self.lasted = seconds = max(seconds, 0.001)
+        before, self.lasted = self.lasted, max(seconds, 0.001)
+        seconds = self.lasted
         if cold:
             if self._more:
                 more = self._COLD if self.had > self._FEW else 1.0
@@ -236,30 +246,33 @@ class BatchSize:
         live = round(self._live * self.had)
         fits = self._SURE * self._longest / max(seconds, self._cost.of(live))
         self._cost.learn(live, seconds)
-        self._shortest = min(self._shortest, seconds)
         self._smallest, self._largest = min(self._smallest, live), max(self._largest, live)
         self._learned += 1
-        wanted = self._next(fits)
+        wanted = self._next(fits, before)
         if not self._more:
             wanted = min(wanted, self.rows)
         if abs(wanted - self.rows) > self._CALM * self.rows or wanted == self._most:
             self.rows = wanted
 
-    def _next(self, fits: float) -> int:
+    def _next(self, fits: float, before: float) -> int:
         """The size that a full batch is followed by.
 
         :param fits: how many times more rows fit, if every second of the last batch was for rows.
+        :param before: how long the batch before it lasted.
         """
         if not self._known:
             return self._apart(self._live * fits)
         if self._cost.fixed < self._longest:
-            return min(self._wanted(), self._times(fits) if fits < 1 else max(self.rows, self._times(fits)))
+            wanted = self._wanted()
+            if self._cost.doubt > self._DOUBTFUL * self.lasted:  # equal sizes never tell
+                wanted = max(wanted, self._times(self._APART))
+            return min(wanted, self._times(fits) if fits < 1 else max(self.rows, self._times(fits)))
         # A job that slows down because its messages fail pauses for longer than a batch may last. A stream
         # that tells nothing has a trigger that comes once a minute, for example.
         if self._told:
             return self._times(1 / self._GROWTH)
         fits = self._longest / self.lasted  # a batch that lasts longer than the pause has none
-        return self._times(fits if self.lasted > self._PAUSES * self._shortest else self._GROWTH)
+        return self._times(fits if self.lasted > self._PAUSES * before else self._GROWTH)
 
     def _times(self, factor: float) -> int:
         """The rows of the last batch times this factor, within limits."""
