@@ -229,10 +229,32 @@ def test_a_larger_claim_is_tried_again_after_a_while():
     assert bearable.rows == 1_000
 
 
-@pytest.mark.parametrize("options, rows", [({}, 10), ({"maxMessagesPerTrigger": "100"}, 100)])
-def test_a_heap_has_two_locks_a_row(options, rows, library, tmp_path, monkeypatch):
-    """Who sets the rows of a batch has them."""
-    monkeypatch.setattr(batch_size, "MOST_LOCKED_BATCH_ROWS", 20)
+def test_a_server_that_had_no_memory_for_a_minute_gets_large_claims_again_soon():
+    """Each of fourteen tries was refused, down to a claim of 61 rows: their sizes were not to blame."""
+    bearable = BearableRows()
+    for _ in range(14):
+        bearable.too_large(bearable.rows)
+    sizes = []
+    for _ in range(14):
+        sizes.append(bearable.rows)
+        bearable.borne()
+    assert sizes == [61 * 2**claims for claims in range(14)]
+
+
+def test_what_is_refused_at_once_when_it_is_tried_again_is_tried_after_a_while():
+    bearable = BearableRows()
+    bearable.too_large(1_000)
+    bearable.too_large(500)
+    bearable.borne()
+    assert bearable.rows == 500
+    bearable.too_large(500)
+    for _ in range(20):
+        assert bearable.rows == 250
+        bearable.borne()
+    assert bearable.rows == 500
+
+
+def test_a_heap_has_two_locks_a_row(library, tmp_path):
     recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
     with connect(Target(url=recorder.url)) as connection:
         queue = Queue(connection, replace(QUEUE, keeps_skipped=True))

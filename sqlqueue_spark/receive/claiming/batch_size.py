@@ -50,24 +50,27 @@ class BatchLimits:
 class BearableRows:
     """The most rows of a claim that the server can bear; no limit until it refuses a claim as too large."""
 
-    #: After this number of claims of one size a larger one is tried.
+    #: After this number of claims of one size a larger one is tried; at once after several refusals running.
     _CLAIMS = 20
     #: A claim without a limit that was too large counts as one of this number of rows.
     _LARGEST = 1_000_000
 
     def __init__(self) -> None:
         self.rows = HIGHEST
-        self._borne = 0
+        #: How many claims were borne since it refused one, and after how many a larger one is tried.
+        self._borne, self._patience = 1, self._CLAIMS
 
     def too_large(self, rows: int) -> None:
         """Note that the server had too little memory, or too few locks, for a claim of up to these rows."""
+        # It may refuse claims of any size for a while. Then nothing is known of the size.
+        self._patience = self._CLAIMS if self._borne else 1
         self.rows, self._borne = max(1, min(rows, self._LARGEST) // 2), 0
 
     def borne(self) -> None:
         """Note a claim that the server could bear."""
         self._borne += 1
-        if self._borne >= self._CLAIMS:
-            self.rows, self._borne = min(2 * self.rows, HIGHEST), 0
+        if self._borne % self._patience == 0:
+            self.rows = min(2 * self.rows, HIGHEST)
 
 
 class SinkCost:
