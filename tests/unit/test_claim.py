@@ -33,6 +33,21 @@ def test_a_look_from_the_start_comes_again():
     assert (head.next(109.99), head.next(110.0)) == (7000, LOWEST)
 
 
+def test_one_look_that_waited_for_a_lock_does_not_put_off_the_next_one():
+    head = Head()
+    head.looked_from_start(100.0, 0.5)
+    head.looked_from_start(140.0, 30.0)
+    head.claimed(rows((1, 7000)))
+    assert (head.next(149.99), head.next(150.0)) == (7000, LOWEST)
+
+
+def test_a_first_look_that_waited_for_a_lock_puts_the_next_one_off_for_half_a_minute():
+    head = Head()
+    head.looked_from_start(100.0, 30.0)
+    head.claimed(rows((1, 7000)))
+    assert (head.next(129.99), head.next(130.0)) == (7000, LOWEST)
+
+
 @pytest.mark.parametrize("takes", [0.0001, 0.01, 1.0])
 def test_looks_from_the_start_take_little_time(takes):
     """At most a twentieth, whatever one costs."""

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+from unittest import mock
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_a_stranger_who_connects_stops_nothing(readings):
 
 
 def test_without_a_way_to_the_driver_a_worker_takes_its_rows_and_says_so_once(readings, caplog, monkeypatch):
-    monkeypatch.setattr(first_reading, "_UNREACHABLE", set())
+    monkeypatch.setattr(first_reading, "_UNREACHABLE", {})
     asking = readings.begin()
     readings.close()
     with caplog.at_level(logging.WARNING):
@@ -76,3 +77,21 @@ def test_without_a_way_to_the_driver_a_worker_takes_its_rows_and_says_so_once(re
             check_first(asking(0), "orders", reading(name))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"second_readings_not_noticed driver=localhost:{asking(0).port} reason=")
+
+
+def test_a_driver_that_could_not_be_reached_once_is_asked_again_after_two_minutes(readings, monkeypatch):
+    """Until then a plan that reads a batch twice loses rows without an error."""
+    now = [1_000.0]
+    monkeypatch.setattr(first_reading, "_UNREACHABLE", {})
+    monkeypatch.setattr(first_reading, "time", mock.Mock(monotonic=lambda: now[0]))
+    asking = readings.begin()
+    with monkeypatch.context() as broken:
+        broken.setattr(socket, "create_connection", mock.Mock(side_effect=TimeoutError("timed out")))
+        check_first(asking(0), "orders", reading("4.0"))
+    now[0] += 119
+    check_first(asking(0), "orders", reading("4.0"))
+    check_first(asking(0), "orders", reading("5.0"))
+    now[0] += 2
+    check_first(asking(0), "orders", reading("4.0"))
+    with pytest.raises(ConfigurationError, match=SECOND):
+        check_first(asking(0), "orders", reading("5.0"))

@@ -30,6 +30,8 @@ class IndexCleanup:
         #: How many rows were claimed since the last cleanup; those of the last claim are not settled yet.
         self.rows = 0
         self._not_before = clock()
+        #: How long the last one took. Of two the shorter one counts: one may have waited for a lock.
+        self._took = _REST_SECONDS * _SHARE
         self._thread: threading.Thread | None = None
 
     def begin_when_worth_it(self, queue: Queue) -> None:
@@ -49,7 +51,8 @@ class IndexCleanup:
             with self._pool.borrowed() as session:
                 cleaned = Queue(session.connection, queue.table).clean_indexes()
             seconds = self._clock() - began
-            self._not_before = self._clock() + (seconds / _SHARE if cleaned else _REST_SECONDS)
+            rest = min(seconds, self._took) / _SHARE if cleaned else _REST_SECONDS
+            self._not_before, self._took = self._clock() + rest, seconds
             log.debug("index_cleaned queue=%s seconds=%.2f", queue.table.name, seconds)
         except SqlQueueError as error:
             log.info("index_not_cleaned queue=%s: %s", queue.table.name, error)

@@ -29,6 +29,8 @@ class Head:
         self.ended_at = LOWEST
         self._unclaimed: list[tuple[int, int]] = []
         self._due, self._whole_due = 0.0, math.inf
+        #: How long the last look took. Of two the shorter one counts: one may have waited for a lock.
+        self._took = self._WHOLE_SECONDS / self._SHARE
 
     def next(self, now: float) -> int:
         """The RowVersion above which to look; ``now`` in seconds of any steady clock."""
@@ -43,7 +45,7 @@ class Head:
 
     def looked_from_start(self, now: float, seconds: float) -> None:
         """Note that a look from the start, or at all ranges of late rows, took this time."""
-        self._due = now + self._SHARE * seconds
+        self._due, self._took = now + self._SHARE * min(seconds, self._took), seconds
         if not now < self._whole_due < math.inf:
             self._whole_due = now + self._WHOLE_SECONDS
 

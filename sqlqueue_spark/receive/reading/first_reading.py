@@ -12,6 +12,7 @@ import secrets
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ log = plain_text.logger(__name__)
 
 #: How long a worker waits for the driver's answer, and the driver for the worker's question.
 _SECONDS = 5.0
+#: How long a worker that got no answer asks no more, and how long it waits then: a firewall never answers.
+_REST_SECONDS, _AGAIN_SECONDS = 120.0, 0.5
 #: The longest question, in bytes.
 _LONGEST = 200
 _YES, _NO = b"y", b"n"
@@ -110,17 +113,19 @@ def check_first(asking: Asking, queue: str, reading: Reading) -> None:
 
 
 def _asked(driver: tuple[str, int], question: str) -> bool:
-    if driver in _UNREACHABLE:
+    if time.monotonic() < _UNREACHABLE.get(driver, 0.0):
         return True
+    seconds = _AGAIN_SECONDS if driver in _UNREACHABLE else _SECONDS
     try:
-        with socket.create_connection(driver, timeout=_SECONDS) as connection:
+        with socket.create_connection(driver, timeout=seconds) as connection:
             connection.sendall(f"{question}\n".encode())
             if answer := connection.recv(1):
+                _UNREACHABLE.pop(driver, None)
                 return answer != _NO
         reason = "it closed the connection"
     except OSError as error:
         reason = str(error)
-    _UNREACHABLE.add(driver)
+    _UNREACHABLE[driver] = time.monotonic() + _REST_SECONDS
     log.warning(
         "second_readings_not_noticed driver=%s:%d reason=%r: a plan that reads a batch twice loses its "
         "rows without an error", *driver, reason,
@@ -128,8 +133,8 @@ def _asked(driver: tuple[str, int], question: str) -> bool:
     return True
 
 
-#: The drivers that this process has failed to reach.
-_UNREACHABLE: set[tuple[str, int]] = set()
+#: The drivers that this process has failed to reach, and until when it asks them no more.
+_UNREACHABLE: dict[tuple[str, int], float] = {}
 
 
 def _listening(answer: Callable[[str], bool]) -> socketserver.TCPServer:
