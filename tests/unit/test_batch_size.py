@@ -5,6 +5,7 @@ seeds than those below.
 """
 
 import itertools
+import random
 import statistics
 
 import pytest
@@ -243,6 +244,20 @@ def test_beside_neighbours_a_batch_lasts_twice_its_fixed_cost():
     seconds = size.beside_seconds
     assert seconds == pytest.approx(3.4, rel=0.4)
     assert 1.7 + 4e-6 * size.beside_neighbours == pytest.approx(3.4, rel=0.4)
+
+
+def test_beside_neighbours_no_stream_is_left_with_batches_that_end_much_too_soon():
+    """Equal sizes never tell the fixed cost. A batch that was short has surely room for more rows."""
+    lengths = []
+    for (fixed, each), seed in itertools.product([(0.05, 1e-5), (0.2, 4e-6), (1.7, 1e-5)], range(20)):
+        noise, size = random.Random(seed), BatchSize(100_000, 2, 20, 1_000_000, told=True)  # noqa: S311
+        for number in range(100):
+            rows = size.beside_neighbours
+            size.begins(rows, more=True)
+            seconds = (fixed + each * rows) * noise.lognormvariate(0, 0.2)
+            size.done(seconds + 6 * (number == 0), cold=number == 0)
+        lengths.append((fixed + each * size.had) / max(1, 2 * fixed))
+    assert 0.6 <= min(lengths) <= max(lengths) <= 2
 
 
 def test_beside_neighbours_the_first_batch_is_small():

@@ -220,7 +220,7 @@ class BatchSize:
             return self.rows
         else:
             seconds = max(self.beside_seconds - self._cost.fixed, self.beside_seconds / self._BESIDE_FIXED)
-            factor = seconds / self._cost.each / self.had
+            factor = max(seconds / self._cost.each / self.had, self._SURE * self.beside_seconds / self.lasted)
         return min(self.rows, self._times(factor))
 
     def begins(self, rows: int, *, live: int | None = None, more: bool = False) -> None:
