@@ -25,6 +25,7 @@ from sqlqueue_spark.tables import queues
 from tests.support import dotnet, messages
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import Crash, at_step, crash
+from tests.support.engines import full_address
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import (
     failed_in,
@@ -80,10 +81,6 @@ def given(request, engine, waiting):
     return options(engine, outbox=request.param)
 
 
-def full(engine, name):
-    return f'"public"."{name}"' if engine.name == "postgresql" else f"{name}@[dbo]"
-
-
 def come_back(orders):
     """The rows that came back, as outcomes want them told."""
     return [
@@ -109,7 +106,7 @@ def test_a_message_that_failed_waits_and_comes_back(engine, given, orders, error
         TIMESTAMP: row.headers[TIMESTAMP],
         ORIGIN: row.headers[ORIGIN],
         DELIVER_AT: row.headers[DELIVER_AT],
-        FORWARD_DESTINATION: full(engine, "orders"),
+        FORWARD_DESTINATION: full_address(engine, "orders"),
     }
     assert move(engine, "orders") == (0, 0)
     waiting.make_due()
@@ -166,7 +163,7 @@ def test_it_is_tried_as_often_as_it_says_and_then_it_is_over(
             TIMESTAMP in failed,
             DELIVER_AT in failed,
         ) == (
-            full(engine, "orders"),
+            full_address(engine, "orders"),
             False,
             True,
             True,
@@ -225,8 +222,8 @@ def test_what_a_handler_sends_may_wait_too(engine, given, billing, waiting):
     done = settled_all(given, frame([outcome(1, *sends, outgoing("billing", 11))]))
     assert done == Sent(sent=3, handled=1, delayed=2)
     assert sorted(row.headers[FORWARD_DESTINATION] for row in later.rows()) == [
-        full(engine, "billing"),
-        full(engine, "orders"),
+        full_address(engine, "billing"),
+        full_address(engine, "orders"),
     ]
     assert settle(given, outcome(1, *sends)) == (0, 1, 0)
     assert (later.count(), sent_to(billing)) == (2, [11])

@@ -3,26 +3,26 @@ until it is opened again.
 """
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+
+from sqlqueue_spark.engines.hosts import hosts
 
 
 class Gate:
     """Listens on a port of its own; ``url`` leads to the server through it."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        assert parts.hostname is not None
-        assert parts.port is not None
-        self._server = (parts.hostname, parts.port)
+        (self._server,) = hosts(url)
         self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
         self._port = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
         #: How many connections were let in.
         self.entered = 0
-        self.url = url.replace(f":{parts.port}/", f":{self._port}/")
+        # In a url or a connection string.
+        self.url = re.sub(rf"(?<=[:,]){self._server[1]}(?=[/}}])", str(self._port), url, count=1)
         self._accept(self._listener)
 
     def shut(self) -> None:

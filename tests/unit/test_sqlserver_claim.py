@@ -254,7 +254,10 @@ def test_what_is_refused_at_once_when_it_is_tried_again_is_tried_after_a_while()
     assert bearable.rows == 500
 
 
-def test_a_heap_has_two_locks_a_row(library, tmp_path):
+@pytest.mark.parametrize("options, rows", [({}, 10), ({"maxMessagesPerTrigger": "100"}, 100)])
+def test_a_heap_has_two_locks_a_row(options, rows, library, tmp_path, monkeypatch):
+    """Who sets the rows of a batch has them."""
+    monkeypatch.setattr(batch_size, "MOST_LOCKED_BATCH_ROWS", 20)
     recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
     with connect(Target(url=recorder.url)) as connection:
         queue = Queue(connection, replace(QUEUE, keeps_skipped=True))
