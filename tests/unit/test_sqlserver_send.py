@@ -12,7 +12,7 @@ import pytest
 
 from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
-from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.errors import ConnectionLost, QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.sender import Sender
@@ -20,7 +20,7 @@ from sqlqueue_spark.send.deliver.stage_writer import stage
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from tests.support.recording import Answer, Recorder
+from tests.support.recording import Answer, Recorder, Refused
 from tests.support.sending import composed
 from tests.support.statements import (
     COLUMNS,
@@ -142,6 +142,26 @@ def test_the_end_of_an_attempt_leaves_the_one_around_it_as_it_is(library, tmp_pa
                     raise QueueError("refused")
             assert aborting(recorder) == [True, False, False]
         assert aborting(recorder) == [True, False, False, True]
+
+
+def refused_in_an_inner_attempt(connection):
+    with connection.transaction(), connection.attempt(), connection.attempt():
+        raise QueueError("refused")
+
+
+@pytest.mark.parametrize("state", [1, 0, -1])
+def test_an_error_that_ends_the_transaction_is_told_also_where_the_driver_has_begun_another_one(
+    library, tmp_path, state
+):
+    """Microsoft's driver does so before the next statement; that one stands, and knows no savepoint."""
+    unknown = Refused("25000", 6401, "[recording][SQL Server]Cannot roll back attempt 1. (6401)")
+    answers = [Answer("XACT_STATE", "i", [[state]]), Answer("ROLLBACK TRANSACTION", rows=[unknown])]
+    recorder = Recorder(library, tmp_path, answers)
+    said = r"^The server ended the transaction in which a statement failed \(refused\)\.$"
+    with connect(Target(url=recorder.url)) as connection, pytest.raises(ConnectionLost, match=said):
+        refused_in_an_inner_attempt(connection)
+    undone = [each for each in recorder.executions() if "ROLLBACK TRANSACTION" in each.text]
+    assert len(undone) == (state == 1)
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,12 @@ IF N'{attempt}' = N'[attempt 1]' SET XACT_ABORT ON
 
 -- name: attempt_state
 -- Returns what became of the transaction in which a statement failed.
--- out: 1 where it stands and an attempt can be undone, -1 where it can only be rolled back, 0 where the
---     server has ended it
+-- out: 1 where one stands, -1 where it can only be rolled back, 0 where the server has ended it. Microsoft's
+--     driver then begins a new one before this statement (TM_BEGIN_XACT), and 1 is said of that
 SELECT CAST(XACT_STATE() AS int)
 
 -- name: attempt_undo
--- Undoes an attempt that failed. XACT_ABORT is on again as in attempt_check.
+-- Undoes an attempt that failed. XACT_ABORT is on again as in attempt_check. A transaction that the driver
+-- has begun since knows no savepoint of this name (error 6401).
 ROLLBACK TRANSACTION {attempt};
 IF N'{attempt}' = N'[attempt 1]' SET XACT_ABORT ON
