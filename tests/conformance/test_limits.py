@@ -131,8 +131,9 @@ def test_record_batches_are_bounded_in_rows_and_bytes(engine, queue, mode):
     """All are of one schema."""
     queue.insert(25_000)
     queue.insert(12, start=25_000, size=3 << 20)
-    limits = {"maxConcurrency": "1", "maxMessagesPerTrigger": "30000"}
-    with streaming(engine, queue, transactionMode=mode, **limits) as stream:
+    with streaming(
+        engine, queue, transactionMode=mode, maxConcurrency="1", maxMessagesPerTrigger="30000"
+    ) as stream:
         assert stream.construct()
         (part,) = stream.plan()
         rows, most, schemas = 0, 0, set()
