@@ -2,6 +2,7 @@
 
 import pytest
 
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.offset import INITIAL
 from tests.support.driver import streaming
 from tests.support.messages import row_ids
@@ -137,3 +138,23 @@ def test_a_closed_receiver_gives_its_rows_back(engine, queue):
         stream.offsets.clear()
         stream.drain()
         assert (stream.batches(), queue.count()) == ([[2, 3, 4, 5]], 0)
+
+
+def test_an_error_that_ends_the_whole_transaction_loses_the_claim(sqlserver, monkeypatch, caplog):
+    """As a deadlock does. Microsoft's driver has begun another transaction when it is looked at."""
+    queue = sqlserver.create_queue()
+    queue.insert(5)
+    ended = iter(["SET XACT_ABORT ON", "SELECT 1 / 0"])
+    delete = QueueRows.delete
+
+    def deleting(rows):
+        delete(rows)
+        for statement in ended:
+            rows.queue.connection.execute(statement)
+
+    monkeypatch.setattr(QueueRows, "delete", deleting)
+    with streaming(sqlserver, queue) as stream:
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(5)), 0)
+    events = [each.split(" ")[0] for each in caplog.messages]
+    assert [each for each in events if each in ("claim_lost", "settling_waits")] == ["claim_lost"]
