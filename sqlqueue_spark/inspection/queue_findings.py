@@ -68,7 +68,7 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
 
 def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
     """Find what is wrong with the rows at the head of a queue, if the login may read them."""
-    if "SELECT" in held.lacks[rights.RECEIVER] or any(_column_findings(admin)):
+    if "SELECT" in held.receiver_lacks or any(_column_findings(admin)):
         return
     try:
         yield from _stopping_row(admin)

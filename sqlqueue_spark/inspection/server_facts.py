@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlqueue_spark.inspection.queue_findings import remedy
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
-from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
+from sqlqueue_spark.tables.rights import Rights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +77,7 @@ _REMEDIES = {
 
 def facts(admin: QueueAdmin, rights: Rights) -> Iterator[ServerFact]:
     """Yield what this login may do, and how the table is set up. Only reads, inside the open transaction."""
-    for name, role in (("receive", RECEIVER), ("send", SENDER)):
-        lacks = rights.lacks[role]
+    for name, lacks in (("receive", rights.receiver_lacks), ("send", rights.sender_lacks)):
         value = f"no, lacks {', '.join(lacks)}" if lacks else "yes"
         yield ServerFact(name=f"{rights.user} may {name}", value=value)
     if admin.connection.dialect.statement("create_heap"):

@@ -4,7 +4,7 @@ The rights of a role follow from the statements that the role runs. ``rights.sql
 one a line.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark.engines.database import Database
@@ -26,10 +26,14 @@ _DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 @dataclass(frozen=True, kw_only=True)
 class Rights:
-    """Which rights to a queue the connected user lacks, for the roles of a receiver and of a sender."""
+    """Which rights the connected user lacks to receive from a queue, and to send to it."""
 
     user: str
-    lacks: Mapping[str, Sequence[str]]
+    receiver_lacks: tuple[str, ...]
+    sender_lacks: tuple[str, ...]
+
+    def lacks(self, role: str) -> tuple[str, ...]:
+        return self.receiver_lacks if role == RECEIVER else self.sender_lacks
 
 
 def held(connection: Connection, table: QueueTable) -> Rights:
@@ -46,11 +50,12 @@ def held(connection: Connection, table: QueueTable) -> Rights:
         raise QueueError(
             f"{table.name} was just dropped; create it with: sqlqueue create {for_shell(table.name)}"
         )
-    lacks: dict[str, list[str]] = {RECEIVER: [], SENDER: []}
-    for _, role, name, has in rows:
-        if has is not None and not has:
-            lacks[role].append(name)
-    return Rights(user=rows[0][0], lacks=lacks)
+    lacking = [(role, name) for _, role, name, has in rows if has is not None and not has]
+    return Rights(
+        user=rows[0][0],
+        receiver_lacks=tuple(name for role, name in lacking if role == RECEIVER),
+        sender_lacks=tuple(name for role, name in lacking if role == SENDER),
+    )
 
 
 def wanted(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[tuple[str, str]]:
@@ -59,13 +64,13 @@ def wanted(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[tuple[
     :param role: receiver or sender; None for a login that need not be both.
     """
     asked = (RECEIVER, SENDER) if role is None else (role,)
-    if not all(held.lacks[each] for each in asked):
+    if not all(held.lacks(each) for each in asked):
         return
     numbers = admin.numbers
     for each in asked:
         sentence = (
             f"The user {held.user!r} may not {_DOING[each]} {admin.table.name}, for it lacks "
-            f"{', '.join(held.lacks[each])}; have a {each}'s rights granted."
+            f"{', '.join(held.lacks(each))}; have a {each}'s rights granted."
         )
         grants = [(each, admin.table.table)]
         remedy = script(admin.connection.dialect, held.user, grants, numbers and numbers.source)

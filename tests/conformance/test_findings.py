@@ -310,7 +310,8 @@ def test_looking_needs_no_right_to_any_row(postgresql, guarded_url):
     queue = name_of(postgresql)
     assert found.rights == Rights(
         user="guarded",
-        lacks={"receiver": ["SELECT", "UPDATE", "DELETE"], "sender": ["INSERT", "USAGE on the sequence"]},
+        receiver_lacks=("SELECT", "UPDATE", "DELETE"),
+        sender_lacks=("INSERT", "USAGE on the sequence"),
     )
     assert found.findings == [
         Finding(
@@ -355,7 +356,7 @@ def test_a_right_counts_however_it_was_given(postgresql, guarded_url):
     queue.execute("GRANT SELECT ON {table} TO PUBLIC")
     queue.execute("GRANT UPDATE (expires), DELETE, INSERT (id, expires, headers, body) ON {table} TO guarded")
     found = queue_tables.inspect(ConnectionOptions.parse({"url": guarded_url}), "orders")
-    assert found.rights == Rights(user="guarded", lacks={"receiver": [], "sender": []})
+    assert found.rights == Rights(user="guarded", receiver_lacks=(), sender_lacks=())
 
 
 def settings(engine):

@@ -376,7 +376,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
                 [["shop", "receiver", "SELECT", 1], ["shop", "sender", "INSERT", 0]],
             )
         ],
-        Rights(user="shop", lacks={"receiver": [], "sender": ["INSERT"]}),
+        Rights(user="shop", receiver_lacks=(), sender_lacks=("INSERT",)),
     ),
     "power": (
         lambda c: rights.power(c, QUEUE),

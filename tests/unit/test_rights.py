@@ -166,7 +166,7 @@ def test_a_name_that_would_be_cut_is_refused(arguments, complaint):
 
 def test_a_right_that_is_not_told_counts_as_held():
     given = answering(rights=rights_of(True, None, False))
-    assert held(given, TABLE) == Rights(user="shop", lacks={"receiver": [], "sender": ["INSERT"]})
+    assert held(given, TABLE) == Rights(user="shop", receiver_lacks=(), sender_lacks=("INSERT",))
     assert given.asked == {"rights": {"database": "Shop]s", "object_id": 42}}
 
 

@@ -11,7 +11,7 @@ from tests.support.answers import NUMBERS, TABLE, answering
 
 CLASSIC = [("Index_RowVersion", "RowVersion", False, "clustered", None)]
 HEAP = [("Index_RowVersion", "RowVersion", False, "nonclustered", None), (None, None, False, "heap", None)]
-ALL = Rights(user="shop", lacks={"receiver": [], "sender": []})
+ALL = Rights(user="shop", receiver_lacks=(), sender_lacks=())
 
 
 def told(indexes, *pairs):

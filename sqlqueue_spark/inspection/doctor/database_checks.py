@@ -119,9 +119,9 @@ def _rights(connection: Connection, options: ConnectionOptions, address: str, ro
     held = rights.held(connection, queue.table)
     doing = {RECEIVER: "receive", SENDER: "send"}
     asked = tuple(doing) if role is None else (role,)
-    if may := [doing[each] for each in asked if not held.lacks[each]]:
+    if may := [doing[each] for each in asked if not held.lacks(each)]:
         return f"{held.user} may {' and '.join(may)}{_lent(queue)}"
-    lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks[each])}" for each in asked)
+    lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
     script = f"sqlqueue script --engine {connection.dialect.name} --grants {shell_word(held.user)}"
     other = " (or sender)" if role is None else ""
     raise Wrong(
