@@ -221,10 +221,14 @@ def test_what_a_handler_sends_may_wait_too(engine, given, billing, waiting):
     sends = [outgoing(to, 10, DelayDeliveryFor=HOUR, MessageId="mine") for to in ("billing", "orders")]
     done = settled_all(given, frame([outcome(1, *sends, outgoing("billing", 11))]))
     assert done == Sent(sent=3, handled=1, delayed=2)
-    assert sorted(row.headers[FORWARD_DESTINATION] for row in later.rows()) == [
-        full_address(engine, "billing"),
-        full_address(engine, "orders"),
-    ]
+    # No driver has told this task which database it reaches, so that the addresses could name it.
+    assert (
+        sorted(row.headers[FORWARD_DESTINATION] for row in later.rows())
+        == {
+            "postgresql": ['"public"."billing"', '"public"."orders"'],
+            "sqlserver": ["billing@[dbo]", "orders@[dbo]"],
+        }[engine.name]
+    )
     assert settle(given, outcome(1, *sends)) == (0, 1, 0)
     assert (later.count(), sent_to(billing)) == (2, [11])
 

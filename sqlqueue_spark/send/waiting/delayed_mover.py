@@ -11,7 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqlqueue_spark import errors, fail_points
@@ -210,8 +210,8 @@ class DelayedMover:
         if isinstance(address, str):
             failed_for = self.options.naming(connection.dialect).written(address)
         else:
-            quoted = connection.dialect.quoted_addresses
-            failed_for = self.owner.full_address(quoted=quoted), self.owner.table
+            own = replace(self.owner, catalog=self._found.database)
+            failed_for = own.full_address(quoted=connection.dialect.quoted_addresses), own.table
         known, failure = table.headers(due), Failure.of(error)
         messages = []
         for each in due:
