@@ -22,6 +22,7 @@ from sqlqueue_spark.receive.offset import INITIAL, to_json
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.stage_writer import seal, stage
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Mark
 from sqlqueue_spark.tables.stages.stage_name import table_of
@@ -255,7 +256,9 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
         with connection.transaction():
             found.create()
             run = found.open("claim")
-        seal(atomic, [stage(Destinations(atomic), composed(atomic, rows))], StageRun(name=run))
+            known = Destinations(atomic)  # a task is told which database it reaches
+            known.places.databases[known.places.at_home] = database(connection)
+        seal(atomic, [stage(known, composed(atomic, rows, destinations=known))], StageRun(name=run))
         with connection.transaction():
             assert found.move("claim") == 1
     assert [dataclasses.replace(row, row_version=1) for row in billing.rows()] == queue.rows()
