@@ -90,15 +90,20 @@ def standing_still(driver, step, *, on):
         on_again.set()
 
 
+@contextlib.contextmanager
+def one_that_stands_still(engine, queue, step):
+    """The log, a driver that stands still in its second batch, and what lets it go on."""
+    log = Log()
+    old = Driver(engine, queue, log, **OPTIONS)
+    with watched_connections(old.opened), standing_still(old, step, on=2) as go_on:
+        yield log, old, go_on
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_a_driver_that_goes_on_after_another_took_its_place_changes_nothing(engine, queue, step):
     """The database has ended its sessions meanwhile, as it does with a machine that stands still."""
     queue.insert(100)
-    log = Log()
-    with contextlib.ExitStack() as both:
-        old = Driver(engine, queue, log, **OPTIONS)
-        both.enter_context(watched_connections(old.opened))
-        go_on = both.enter_context(standing_still(old, step, on=2))
+    with one_that_stands_still(engine, queue, step) as (log, _, go_on):
         engine.cut_connections()
         new = Driver(engine, queue, log, **OPTIONS)
         while new.trigger():
@@ -118,11 +123,7 @@ def test_a_driver_that_goes_on_after_another_took_its_place_changes_nothing(engi
 def test_while_a_driver_stands_still_its_rows_stay_its_own(engine, queue, step):
     """Another one ends with a sentence that names the session, and the first one goes on to the end."""
     queue.insert(100)
-    log = Log()
-    with contextlib.ExitStack() as both:
-        old = Driver(engine, queue, log, **OPTIONS)
-        both.enter_context(watched_connections(old.opened))
-        go_on = both.enter_context(standing_still(old, step, on=2))
+    with one_that_stands_still(engine, queue, step) as (log, old, go_on):
         new = Driver(engine, queue, log, **OPTIONS)
         with pytest.raises(
             RowsHeld, match=rf"session \d+ \({old.name}, .*; end that session if it is a stopped"
