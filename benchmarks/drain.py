@@ -67,7 +67,7 @@ def main() -> None:
             return  # which needs no Spark
         spark = session(server, delta=chosen.only in (None, "delta", "memory"))
         if chosen.only in (None, "delta"):
-            into_delta(spark, server, min(chosen.messages, 1_000_000), chosen.rounds)
+            into_delta(spark, server, chosen.messages, chosen.rounds)
         if chosen.only in (None, "compare"):
             compare(spark, server, chosen.messages, chosen.rounds)
         if chosen.only in (None, "queues"):
