@@ -13,6 +13,7 @@ from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.stage_writer import seal, stage
+from sqlqueue_spark.send.deliver.subscribed_queues import SubscribedQueues
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.insert import CHUNK
@@ -409,7 +410,7 @@ def test_a_task_looks_again_after_a_few_seconds_and_takes_nothing_from_the_drive
     routing.add(shipping, PLACED)
     worker = pickle.loads(pickle.dumps(driver))  # noqa: S301 -- as Spark sends it
     with Sender(worker) as sender:
-        sender._routes.clock = lambda: now[0]
+        sender._subscribed = SubscribedQueues(sender._routes, lambda: now[0])
 
         def publish(number):
             return sender.send(composed(given, batch([number], EventType=PLACED)))

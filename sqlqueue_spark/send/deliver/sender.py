@@ -32,6 +32,7 @@ from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinat
 from sqlqueue_spark.send.deliver.original_rows import TooLarge, given_up, with_original_rows
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
+from sqlqueue_spark.send.deliver.subscribed_queues import SubscribedQueues
 from sqlqueue_spark.send.deliver.tables_of_chunk import TAKES_NOTHING, DatabaseDown, Routes
 from sqlqueue_spark.send.sent import CUBES, Sent
 from sqlqueue_spark.tables.refused_messages import Why
@@ -60,6 +61,7 @@ class Sender:
         self._home = destinations.places.at_home
         self._connections: dict[Target, Connection] = {}
         self._routes = Routes(destinations, self._connected, options.transaction_mode == ATOMIC, down)
+        self._subscribed = SubscribedQueues(self._routes)
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
@@ -94,7 +96,7 @@ class Sender:
     def _copied(self, chunk: Chunk) -> tuple[Sequence[Chunk], int]:
         """The chunk with copies in the place of its events. Events of unknown subscribers fail, or wait."""
         target = Target.of(chunk.places.away)
-        subscribers = partial(self._routes.subscribers, places=chunk.places)
+        subscribers = partial(self._subscribed.of, places=chunk.places)
         try:
             return self._retried(lambda: chunk.with_copies(subscribers, target.dialect.written))
         except (QueueError, DatabaseDown) as error:

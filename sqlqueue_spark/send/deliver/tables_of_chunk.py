@@ -1,33 +1,22 @@
-"""Finds the table of each message of a chunk, and who has subscribed to its events."""
+"""Finds the table of each message of a chunk."""
 
 import json
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark import errors
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
-from sqlqueue_spark.messages.addresses import LONGEST_ADDRESS
-from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered, grouped
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
-from sqlqueue_spark.send.deliver.destination_tables import (
-    HAS_IDS,
-    HAS_SUBSCRIPTIONS,
-    Destination,
-    Destinations,
-)
-from sqlqueue_spark.tables import delayed, queue_table, subscriptions
+from sqlqueue_spark.send.deliver.destination_tables import HAS_IDS, Destination, Destinations
+from sqlqueue_spark.tables import delayed, queue_table
 from sqlqueue_spark.tables.database_facts import database
-from sqlqueue_spark.tables.subscriptions import SubscriptionTable
 
 log = logger(__name__)
 
-#: So long the subscribers that were found count, as with the .NET transport.
-_FRESH_SECONDS = 5.0
 #: Errors of a database that takes nothing, after all retries.
 TAKES_NOTHING = (ConnectionLost, errors.DatabaseTakesNothing, errors.LockTimeout, errors.RowsHeld)
 
@@ -72,10 +61,6 @@ class Routes:
     down: set[Target] | None = None
     #: The places that this task could not reach, so that it looks for each only once.
     _unreachable: dict[object, SqlQueueError] = field(default_factory=dict)
-    #: What stands as the addresses of subscribers, by database and type, and since when that counts.
-    _subscribed: dict[tuple[Target, str], Sequence[str]] = field(default_factory=dict)
-    _subscribed_since: float = 0.0
-    clock: Callable[[], float] = time.monotonic
 
     @property
     def remembers(self) -> bool:
@@ -143,19 +128,6 @@ class Routes:
     def later(self, target: Target) -> Destination:
         """The table in which messages for a database wait until they are due. Errors as :meth:`waiting`."""
         return self.waiting(self.places.sends_later(target))
-
-    def check_subscriptions(self) -> None:
-        """:raises QueueError: there is no table of subscriptions; the text says how to create it."""
-        options = self.places.away
-        target = Target.of(options)
-
-        def look() -> bool:
-            _subscriptions(connection, options).check()
-            return True
-
-        if not self.destinations.knows(HAS_SUBSCRIPTIONS, target):
-            connection = self.connected(target)
-            self.destinations.is_known(HAS_SUBSCRIPTIONS, connection, look)
 
     def is_down(self, target: Target) -> bool:
         """Whether this task knows that a database is down, and rows for it wait."""
@@ -265,77 +237,3 @@ class Routes:
             return place if stores else None
         found = self.found(place, queue)
         return found if isinstance(found, Destination) else None
-
-    def subscribers(self, topics: Collection[str], places: Places) -> dict[str, list[str]]:
-        """The addresses that have subscribed to each of these types, one for each table.
-
-        What is no address is left out where there is no error queue: it must not end the publisher.
-
-        :raises QueueError: there is no table of subscriptions; or one of these queues is gone, and there is
-            no error queue.
-        :raises ConfigurationError: likewise, the database of an address cannot be reached from here.
-        """
-        found = self._subscribed_to(topics, places.away)
-        addresses: dict[object, str] = {}
-        return {
-            topic: [
-                *dict.fromkeys(
-                    addresses.setdefault(table, each)
-                    for each in its
-                    if (table := self._table_of(each, topic, places)) is not None
-                )
-            ]
-            for topic, its in found.items()
-        }
-
-    def _subscribed_to(self, topics: Collection[str], options: SinkOptions) -> dict[str, Sequence[str]]:
-        """What stands as the addresses of subscribers to each of these types. A look takes some statements.
-
-        On PostgreSQL one of them fails where a publisher may only read, and the server's log says so.
-        """
-        target, now = Target.of(options), self.clock()
-        if now - self._subscribed_since >= _FRESH_SECONDS:
-            self._subscribed, self._subscribed_since = {}, now
-        if new := [each for each in topics if (target, each) not in self._subscribed]:
-            with self.connected(target).transaction() as connection:
-                routing = _subscriptions(connection, options)
-                routing.check()
-                found = routing.subscribers(new)
-            self._subscribed |= {(target, each): found.get(each, ()) for each in new}
-        return {each: self._subscribed[target, each] for each in topics}
-
-    def _table_of(self, address: str, topic: str, places: Places) -> object:
-        """What tells the table at a subscriber's address apart; None where it is left out, and logged."""
-        try:
-            place = places.destination(address)
-        except ConfigurationError as unread:
-            if self.places.home.error_queue is not None and len(address) <= LONGEST_ADDRESS:
-                return address
-            left_out = ("subscription", address[:LONGEST_ADDRESS])
-            if left_out not in self._unreachable:
-                self._unreachable[left_out] = unread
-                log.warning("subscription_left_out topic=%s: %s", topic, unread)
-            return None
-        if places.is_stored(place):
-            return place
-        found: Destination | SqlQueueError
-        try:
-            found = self.found(place, address)
-        except SqlQueueError as gone:  # its database gives way: its copies wait
-            if place.target == places.at_home:
-                raise
-            found = gone
-        if isinstance(found, Destination):
-            return found.target, found.table.address
-        if isinstance(found, QueueError) and self.places.home.error_queue is None:
-            raise QueueError(
-                f"{found} It has subscribed to {topic!r}; where it is gone for good, end that with sqlqueue "
-                "unsubscribe, or set the option errorQueue, and only its copies go there."
-            ) from found
-        return place
-
-
-def _subscriptions(connection: Connection, options: SinkOptions) -> SubscriptionTable:
-    """The table that says who has subscribed to events which a sink with these options publishes."""
-    schema = options.default_schema or connection.dialect.default_schema
-    return SubscriptionTable(connection, subscriptions.table_of(schema))
