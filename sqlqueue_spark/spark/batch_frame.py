@@ -1,7 +1,6 @@
-"""What the sink asks of a batch's frame: its columns and addresses, its number, if it is computed again."""
+"""What the sink asks of a batch's frame: its columns, its addresses, and its number."""
 
 import uuid
-import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -11,12 +10,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.received import TIMES
 from sqlqueue_spark.tables.stages.stage_mark import Batch
-
-log = logger(__name__)
 
 #: What is looked at of the outcome of a received message, and of a row that is passed on as it was received.
 _OF_OUTCOMES = frozenset({
@@ -26,13 +22,8 @@ _OF_OUTCOMES = frozenset({
 #: Where Spark keeps, on the thread that runs a query's batches, the query's id and, until a program names its
 #: jobs, the id of its run.
 _QUERY_ID, _JOB_GROUP = "sql.streaming.queryId", "spark.jobGroup.id"
-#: What in a plan may answer otherwise when it runs again: subqueries, functions of the program, the time.
-#: https://github.com/apache/spark/blob/v4.2.0/sql/catalyst/src/main/scala/org/apache/spark/sql/catalyst/trees/TreePatterns.scala
-_MAY_CHANGE = ("PLAN_EXPRESSION", "PYTHON_UDF", "SCALA_UDF", "CURRENT_LIKE")
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())
-#: The last frame of outcomes of each query, and its batch.
-_with_outcomes: dict[str, tuple[Batch, weakref.ref[DataFrame]]] = {}
 
 
 def needed(rows: DataFrame, columns: FrameColumns) -> DataFrame:
@@ -86,40 +77,3 @@ def _run_of(session: Any, query: str) -> str:
         if query and (run := running.get(session._jvm.java.util.UUID.fromString(query))):  # noqa: SLF001
             return str(run.runId())
     return ""
-
-
-def surely_same(one: DataFrame, other: DataFrame) -> bool:
-    """Whether two frames of a batch have the same rows: they are one, or equal and made of the batch alone.
-
-    What is read from a table or from files may have changed meanwhile, also in a subquery or in a function of
-    the program, and so has the time.
-    """
-    if one is other or not hasattr(one, "_jdf"):  # Spark Connect does not show what a frame is made of
-        return one is other
-    plan = one._jdf.queryExecution().analyzed()  # noqa: SLF001 -- as below
-    jvm: Any = one.sparkSession._jvm  # noqa: SLF001 -- likewise
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    changes = any(plan.containsPattern(getattr(patterns, each)()) for each in _MAY_CHANGE)
-    if changes or not plan.deterministic():
-        return False
-    leaves = plan.collectLeaves()
-    made_of = {leaves.apply(at).nodeName() for at in range(leaves.size())}
-    # Frames whose columns have other names have the same semantics, too.
-    return made_of == {"LogicalRDD"} and one.dtypes == other.dtypes and one.sameSemantics(other)
-
-
-def warn_if_computed_again(outcomes: DataFrame, batch: Batch) -> None:
-    """Warn where a second frame of outcomes of one batch is not persisted: Spark calls the function again.
-
-    It may answer otherwise the second time, and a message is then in neither frame. A frame that comes again,
-    because its batch waited for a database, is one frame.
-    """
-    before = _with_outcomes.get(batch.query)
-    _with_outcomes[batch.query] = batch, weakref.ref(outcomes)
-    if not batch.query or before is None or before[0] != batch or before[1]() is outcomes:
-        return
-    plan = outcomes._jdf.queryExecution().withCachedData()  # noqa: SLF001 -- PySpark tells it nowhere else
-    if "InMemoryRelation" not in plan.toString():
-        log.warning("outcomes_computed_again batch=%d: Spark calls the function again for each frame of "
-                    "outcomes of a batch, and a message may be in none of them; call persist() on the "
-                    "outcomes before they are used twice", batch.number)  # fmt: skip

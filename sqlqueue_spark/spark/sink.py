@@ -22,7 +22,8 @@ from sqlqueue_spark.send.deliver.preflight import look_before, prepare
 from sqlqueue_spark.send.deliver.stage_writer import Staged, seal
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases, database_came_back
-from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, surely_same, warn_if_computed_again
+from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed
+from sqlqueue_spark.spark.computed_again import surely_same, warn_if_computed_again
 from sqlqueue_spark.spark.error_boundary import end_if_stopped, shorten
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import SENT_COLUMNS, STAGED_COLUMNS, SendTask, counted, log_untyped
