@@ -167,13 +167,14 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     table = error_queue.options.naming(connection.dialect).table(address)
     find = queue_table.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
     if (found := find(connection, table)) is None:
+        named = table.to_address(quoted=connection.dialect.quoted_addresses)
         machine = (  # as the oldest senders have written it
             f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; "
             "a queue on another server is out of reach"
         )
         raise QueueError(
             f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create "
-            f"{for_shell(address)}{machine if address == f'{table.table}@{table.schema}' else ''}."
+            f"{for_shell(named)}{machine if address == f'{table.table}@{table.schema}' else ''}."
         )
     if found.address == own.address:
         raise ConfigurationError(f"They have failed for {found.name}, which is the error queue itself.")

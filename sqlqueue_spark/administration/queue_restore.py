@@ -112,7 +112,7 @@ def restore(
         sent.lines, refused = given.skip, list[NoMessage]()
         lines = _messages(given, read, refused)
         for chunk in portions(lines, lambda each: each.size, CHUNK, _CHUNK_BYTES):
-            with _told(chunk, given, sent, queue) as rows, admin.changing():
+            with _told(chunk, given, sent, admin.name) as rows, admin.changing():
                 rows += [*inserted([each.message for each in chunk])]  # all, or none
                 fail_points.step(fail_points.LINES_INSERTED)
             sent.messages += len(chunk)

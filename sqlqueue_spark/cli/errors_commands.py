@@ -9,6 +9,7 @@ import click
 
 from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
 from sqlqueue_spark.cli import failed_output, output, parameters, progress
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST
@@ -77,7 +78,8 @@ def list_(
     messages that ServiceControl had retried. All headers of the queue are read, but no bodies. Nothing is
     locked. With --json each line is a row, and the last lines are the counts.
     """
-    summary, count, shown = failed_output.Summary(queue), 0, list[ErrorRow]()
+    named = options.naming(Target.of(options).dialect).table(queue)
+    summary, count, shown = failed_output.Summary(str(named)), 0, list[ErrorRow]()
     most = limit if limit is not None else HIGHEST if json_ else _LISTED
     with progress.bar(None, " rows", lines=json_) as bar:
         found = error_queue.look(options, queue, selection, looked=bar.update)

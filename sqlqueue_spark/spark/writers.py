@@ -77,9 +77,10 @@ class SqlQueueWriter(_Writer, DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
+            there = options.queue and Destinations(options).places.destination(options.queue).table
             raise ConfigurationError(
                 "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it "
-                f"with: sqlqueue purge {for_shell(options.queue) if options.queue else 'QUEUE'}."
+                f"with: sqlqueue purge {for_shell(str(there)) if there else 'QUEUE'}."
             )
         if options.transaction_mode == ATOMIC:
             raise ConfigurationError(

@@ -21,7 +21,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import to_create
 from sqlqueue_spark.tables.outbox_keys import LONGEST_ID, check_id, may_stand_as_it_is, process_key
@@ -102,7 +102,7 @@ class OutboxTable(BaseTable):
         """
         with self.connection.transaction():
             if (once := self.keeps_ids_once()) is None:
-                there = to_create(self.connection, f"outbox create {for_shell(self.endpoint)}")
+                there = to_create(self.connection, self._creating())
                 raise QueueError(f"There is no outbox table {self.name} {there}, or set outbox to none.")
             if not once:
                 raise QueueError(
@@ -242,6 +242,11 @@ class OutboxTable(BaseTable):
             "the statements."
         )
 
+    def _creating(self) -> str:
+        usual = self.connection.dialect.outbox_table(self.endpoint)
+        schema = "" if self.table == usual else f"--schema {shell_word(self.table.schema)} "
+        return f"outbox create {schema}{for_shell(self.endpoint)}"
+
     @contextlib.contextmanager
     def _rights_explained(self, *, writing: bool) -> Iterator[None]:
         """Name the remedy for a missing outbox table, too, which is not that for a missing queue."""
@@ -252,7 +257,7 @@ class OutboxTable(BaseTable):
                 lines = str(error.__cause__ or error).strip().splitlines() or ["no reason given"]
                 raise QueueError(
                     f"The outbox table {self.name} cannot be used ({lines[0].rstrip('.')}); if it is not "
-                    f"there, create it with: sqlqueue outbox create {for_shell(self.endpoint)}."
+                    f"there, create it with: sqlqueue {self._creating()}."
                 ) from error
 
 

@@ -238,10 +238,9 @@ def passed_over(
             connection.hurry(None)
 
 
-def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
+def missing(connection: Connection, table: Table, where: str, what: str) -> QueueError:
     """The error for a missing queue table. It tells what has the name instead, or nearly the name.
 
-    :param address: as the user gave it.
     :param where: where the table was looked for.
     :param what: what the user should correct.
     """
@@ -256,7 +255,10 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
         return QueueError(f"{table} is a {kind}, not a queue table; correct {what} or its schema.")
     near = [str(replace(each, catalog=table.catalog)) for each, kind in kinds.items() if kind == "table"]
     but = f", but there is {' and '.join(near)}" if near else ""
+    usual = (table.schema, table.catalog) == (connection.dialect.default_schema, None)
+    short = usual and not {"@", '"'}.intersection(table.table)
+    named = table.table if short else table.to_address(quoted=connection.dialect.quoted_addresses)
     return QueueError(
         f"There is no queue table {table} {where}{but}; create it with: sqlqueue create "
-        f"{for_shell(address)}, or correct {what} or its schema."
+        f"{for_shell(named)}, or correct {what} or its schema."
     )

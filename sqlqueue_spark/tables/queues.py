@@ -95,7 +95,7 @@ def get(connection: Connection, address: str, naming: Naming, *, shaped: bool = 
     """
     table = naming.table(address)
     if (queue := at(connection, table, shaped=shaped)) is None:
-        raise queue_table.missing(connection, table, address, "in this database", "the queue name")
+        raise queue_table.missing(connection, table, "in this database", "the queue name")
     return queue
 
 

@@ -79,7 +79,7 @@ def test_a_table_with_something_wrong_leads_to_inspect(postgresql):
     found = way(postgresql.url, "my orders")
     state, said = found["queue"]
     assert (state, found["rights"][0]) == (State.WRONG, State.FINE)
-    assert said.endswith("receiving is refused or slow. See what to run with: sqlqueue inspect 'my orders'")
+    assert said.endswith("is refused or slow. See what to run with: sqlqueue inspect 'my orders@[public]'")
 
 
 def test_a_refused_login_ends_the_way(guarded_url):
@@ -108,7 +108,7 @@ def test_a_login_without_rights_is_told_what_to_have_run(postgresql, guarded_url
         (
             "The user 'guarded' may not receive or send (to receive it lacks SELECT, UPDATE, DELETE; to send "
             "it lacks INSERT, USAGE on the sequence); have an administrator run what this prints: sqlqueue "
-            "script --engine postgresql --grants 'guarded' --role receiver 'orders' (or sender)"
+            "script --engine postgresql --grants 'guarded' --role receiver 'orders@[public]' (or sender)"
         ),
     )
     assert way(guarded_url, role="sender")["rights"] == (
@@ -116,7 +116,7 @@ def test_a_login_without_rights_is_told_what_to_have_run(postgresql, guarded_url
         (
             "The user 'guarded' may not send (to send it lacks INSERT, USAGE on the sequence); have an "
             "administrator run what this prints: sqlqueue script --engine postgresql --grants 'guarded' "
-            "--role sender 'orders'"
+            "--role sender 'orders@[public]'"
         ),
     )
 

@@ -62,7 +62,7 @@ def test_a_list_is_a_table_and_counts(postgresql, error):
         "1 acknowledgement is no failure: neither retry nor discard takes them",
         (
             "1 row stops ServiceControl; to take it out, type: "
-            "sqlqueue errors discard --stopping --to-file FILE 'error'"
+            "sqlqueue errors discard --stopping --to-file FILE 'error@[public]'"
         ),
     ]
 

@@ -270,7 +270,7 @@ def test_the_messages_of_a_missing_queue_stay_and_the_others_go(engine, error, m
     assert (ids_in(orders), ids_in(error)) == (message_ids([3, 4, 5]), message_ids([0, 1, 2]))
     assert done.stayed == {
         f"There is no queue table gone@[{engine.default_schema}], for which they have failed; "
-        f"create it with: sqlqueue create '{full(engine, 'gone')}'.": 3
+        f"create it with: sqlqueue create 'gone@[{engine.default_schema}]'.": 3
     }
 
 

@@ -404,10 +404,10 @@ def test_what_was_found_once_is_not_looked_for_again(engine, queue, sent):
         raise AssertionError("it is known")
 
     orders = found.places.destination("orders")
-    assert Routes(found, never).at(orders, "orders").table.table.table == "orders"
+    assert Routes(found, never).at(orders).table.table.table == "orders"
     found.forget()
     with pytest.raises(AssertionError, match="it is known"):
-        Routes(found, never).at(orders, "orders")
+        Routes(found, never).at(orders)
 
 
 @pytest.mark.parametrize("outbox", [*OUTBOXES, "none"])

@@ -142,7 +142,7 @@ def test_overwriting_is_refused(spark, postgresql, billing):
     (sentence,) = sentences(lines)
     assert sentence == (
         "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it with: "
-        "sqlqueue purge 'Billing'."
+        "sqlqueue purge 'Billing@[public]'."
     )
     assert len(lines) <= FEW
     assert billing.count() == 1

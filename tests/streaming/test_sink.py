@@ -209,7 +209,7 @@ def test_a_queue_cannot_be_overwritten(spark, engine, queue, sent):
     said = refusal(writer.options(url=engine.url, queue="orders", endpoint="Sales").save)
     assert said == (
         "A queue cannot be overwritten: receivers own its rows; write with mode append, "
-        "and empty it with: sqlqueue purge 'orders'."
+        f"and empty it with: sqlqueue purge 'orders@[{engine.default_schema}]'."
     )
     assert queue.count() == 3
 

@@ -338,7 +338,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ["shop", "orders@[dbo]@[Bill]]ing]"],
     ),
     "namesakes": (
-        lambda c: str(queue_table.missing(c, TABLE, "orders", "here", "the name")),
+        lambda c: str(queue_table.missing(c, TABLE, "here", "the name")),
         [DATABASE, Answer("LOWER(o.name)", "www", [["dbo", "orders", "view"]])],
         "orders@[dbo] is a view, not a queue table; correct the name or its schema.",
     ),

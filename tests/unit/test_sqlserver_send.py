@@ -173,7 +173,7 @@ def test_a_queue_that_an_option_names_is_chosen_however_a_message_spells_it(reco
     destinations = Destinations(SinkOptions.parse({"url": recorder.url, "queue": "orders", "outbox": "none"}))
     place = destinations.places.destination(address)
     with connect(Target(url=recorder.url)) as connection:
-        assert Routes(destinations, lambda _: connection).at(place, address).chosen is chosen
+        assert Routes(destinations, lambda _: connection).at(place).chosen is chosen
 
 
 def test_a_delayed_message_stays_whole_in_a_queue_of_a_code_page(library, tmp_path):

@@ -106,7 +106,7 @@ def _queue(connection: Connection, options: ConnectionOptions, address: str) -> 
         raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
     admin = QueueAdmin(connection, found.table, options)
     if wrong := [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]:
-        command = f"sqlqueue inspect {for_shell(address)}"
+        command = f"sqlqueue inspect {for_shell(str(found.table.table))}"
         raise Wrong(f"{wrong[0].message} See what to run with: {command}")
     return found.table.name
 
@@ -127,7 +127,7 @@ def _rights(connection: Connection, options: ConnectionOptions, address: str, ro
     raise Wrong(
         f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); "
         f"have an administrator run what this prints: {script} --role {asked[0]} "
-        f"{for_shell(address)}{other}"
+        f"{for_shell(str(queue.table.table))}{other}"
     )
 
 

@@ -280,7 +280,7 @@ def _check_sink(sink: Places, connected: Connected, own: Connection, received: C
     for address, place in sink.named:
         if sink.is_stored(place) or address == sink.home.store_and_forward:
             continue
-        found = routes.at(place, address)
+        found = routes.at(place)
         if found.table.name in received and are_one(own, connected(found.target)):
             raise ConfigurationError(
                 f"By another url the queue {address!r} of the sink is one of the source, {found.table.name}: "

@@ -10,7 +10,7 @@ from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive.claiming.queue_list import opened, shown
+from sqlqueue_spark.receive.claiming.queue_list import opened
 from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.queues import Queue
 
@@ -44,10 +44,7 @@ class QueueSession:
         """
         if table not in self._open or self._open[table].guarded != self._pool.guards(table):
             if (queue := queues.at(self.connection, table, guarded=self._pool.guards(table))) is None:
-                address = shown(self.connection, table)
-                raise queue_table.missing(
-                    self.connection, table, address, "in this database", "the queue name"
-                )
+                raise queue_table.missing(self.connection, table, "in this database", "the queue name")
             self.keep(table, queue)
         return self._open[table]
 

@@ -47,10 +47,10 @@ def check_named(routes: Routes, *, received: bool) -> None:
     places = routes.places
     places.check_reach()
     targets = dict.fromkeys([places.at_home] if received or len(places.everywhere()) == 1 else [])
-    for address, place in places.named:
+    for _, place in places.named:
         if places.is_stored(place):
             continue
-        found = routes.at(place, address)
+        found = routes.at(place)
         with routes.connected(found.target).transaction() as connection:
             rights.check(connection, found.table, rights.SENDER)
         targets[place.target] = None
@@ -141,7 +141,7 @@ def _find(routes: Routes, addresses: Iterable[str], *, stores: bool) -> None:
             place = places.destination(address)
             if places.is_stored(place):
                 continue
-            _look(routes, place.target, partial(routes.at, place, address))
+            _look(routes, place.target, partial(routes.at, place))
     if store is not None:
         routes.received(store)
 

@@ -85,16 +85,15 @@ class Routes:
         Errors as :meth:`at`.
         """
         place = self.places.beside(address)
-        return self.at(place, address) if place.target == self.places.at_home else None
+        return self.at(place) if place.target == self.places.at_home else None
 
     def received(self, queue: str) -> Destination:
         """A queue in which messages were received. Errors as :meth:`at`."""
-        return replace(self.at(self.places.received(queue), queue), chosen=True)
+        return replace(self.at(self.places.received(queue)), chosen=True)
 
-    def at(self, place: Place, address: str) -> Destination:
+    def at(self, place: Place) -> Destination:
         """The table of a place; this needs no right to read it.
 
-        :param address: as the user or the message gave it.
         :raises QueueError: there is no such table.
         """
         known, places = self.destinations.found, self.places
@@ -104,7 +103,7 @@ class Routes:
                 if (queue := queue_table.find_queue(connection, table)) is None:
                     of = f" in the database of {places.option_of(target)}" if target != places.at_home else ""
                     where = f"to send to{of}"
-                    raise queue_table.missing(connection, table, address, where, "the destination")
+                    raise queue_table.missing(connection, table, where, "the destination")
                 name = table.table.casefold()
                 alike = (its for at, its in places.chosen if at == target and its.table.casefold() == name)
                 named = (queue_table.find(connection, each) for each in alike)
@@ -210,7 +209,7 @@ class Routes:
         """The table of a place, or why it cannot be reached."""
         if place not in self._unreachable:
             try:
-                return self.at(place, address)
+                return self.at(place)
             except (QueueError, ConfigurationError) as error:
                 if isinstance(error, ConfigurationError) and error.may_pass:
                     raise

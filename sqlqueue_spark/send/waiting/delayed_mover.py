@@ -273,9 +273,7 @@ class DelayedMover:
         """The queue at an address, which must be there; that of the owner where there is none."""
         wanted = self.owner if address is None else self.options.naming(connection.dialect).table(address)
         if (found := queue_table.find_queue(connection, wanted)) is None:
-            raise queue_table.missing(
-                connection, wanted, address or str(wanted), "to deliver to", "the address"
-            )
+            raise queue_table.missing(connection, wanted, "to deliver to", "the address")
         return found
 
     def _opened(self) -> DelayedTable:
