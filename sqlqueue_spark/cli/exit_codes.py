@@ -15,11 +15,11 @@ from click import shell_completion
 
 from sqlqueue_spark.cli import output
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.plain_text import holds_password, is_unicode, plain
+from sqlqueue_spark.plain_text import holds_password, is_unicode, masked, plain
 from sqlqueue_spark.version import pip_install
 
-#: The key in a click context that says whether errors are shown with a traceback.
-DEBUG = "sqlqueue_spark.debug"
+#: The keys in a click context for whether errors are shown with a traceback, and for typed passwords.
+DEBUG, _PASSWORDS = "sqlqueue_spark.debug", "sqlqueue_spark.passwords"
 _SPARK = ("pyspark", "py4j", "delta")
 #: Exit codes after Ctrl-C and after a closed pipe: 128 plus the number of the signal, as in a shell.
 INTERRUPTED, PIPE_CLOSED = 130, 141
@@ -45,8 +45,9 @@ class CommandGroup(click.Group):
         """Run a command, or answer a shell that asks for completions; then errors are not shown."""
         if not (asked := os.environ.get(COMPLETE)):
             sys.excepthook = _say_trace
-            if sys.stdin is None:  # it was closed; no file or connection is to take its place
-                sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 -- it stays open
+            for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+                if getattr(sys, name) is None:  # it was closed; no file or connection is to take its place
+                    setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 -- it stays open
             return super().main(*args, **extra)
         _discard(sys.stderr)  # a shell would show it within the line that is being typed
         with contextlib.suppress(Exception):
@@ -66,6 +67,9 @@ class CommandGroup(click.Group):
                 raise click.UsageError(
                     f"The argument{shown} holds bytes that are no UTF-8; write it in UTF-8.", ctx
                 )
+        words = {word for each in args for word in (each.lstrip("@"), each.partition("=")[2])}
+        typed = [*filter(holds_password, words)]
+        ctx.meta[_PASSWORDS] = [*typed, *(repr(each)[1:-1] for each in typed)]
         with _writing(ctx):  # the help of the program itself
             return super().parse_args(ctx, args)
 
@@ -92,7 +96,7 @@ class CommandGroup(click.Group):
             raise click.ClickException(f"{what} ({error}); {remedy}.") from error
         except click.ClickException as error:  # some of click's own texts repeat an argument as it is
             said = "\n".join(plain(each.expandtabs()) for each in error.message.split("\n"))
-            error.message = said  # type: ignore[misc] # click calls it final, and shows it later
+            error.message = masked(said, ctx.meta[_PASSWORDS])  # type: ignore[misc] # click calls it final
             raise
         except (KeyboardInterrupt, click.Abort) as error:  # click makes an Abort of both ends of its question
             output.say(err=True)  # behind the ^C of the terminal

@@ -20,7 +20,7 @@ from sqlqueue_spark.errors import ConfigurationError, NoPassword
 from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import duration
-from sqlqueue_spark.plain_text import is_terminal, plain
+from sqlqueue_spark.plain_text import holds_password, is_terminal, plain
 from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
@@ -31,6 +31,8 @@ Decorator = Callable[[Command], Command]
 def some_text(value: str) -> str:
     if not value.strip():
         raise click.BadParameter("it is empty; leave it out, or say something.")
+    if holds_password(value):  # it would stand in what the command says
+        raise click.BadParameter("a url with a password stands there; give it as --url.")
     return value
 
 
@@ -38,11 +40,10 @@ def _no_url(what: str) -> Callable[[str], str]:
     """Return a parser of names. It refuses a url without repeating it, because it may hold a password."""
 
     def name(value: str) -> str:
-        some_text(value)
         try:
             dialect_of(value)
         except ConfigurationError:
-            return value
+            return some_text(value)
         raise click.BadParameter(f"a url stands where {what} is expected; give it as --url.")
 
     return name

@@ -120,16 +120,19 @@ def default_folder() -> Path:
     named = os.environ.get("XDG_DATA_HOME", "")
     if Path(named).is_absolute():
         return Path(named, "sqlqueue", "server")
-    try:
-        home = Path.home().absolute()
-    except RuntimeError as error:
-        raise ConfigurationError(
-            "This user has no home, where a server's data would be kept; name a folder with --folder."
-        ) from error
+    home = whole_path(Path("~"))
     if os.geteuid() == 0:
         own = home == Path(pwd.getpwuid(0).pw_dir)
         return Path(OF_ROOT, "" if own else quote(str(home), safe=""), "server")
     return home / ".local" / "share" / "sqlqueue" / "server"
+
+
+def whole_path(folder: Path) -> Path:
+    """:raises ConfigurationError: it begins with ``~`` and no user's name, or the working folder is gone."""
+    try:
+        return folder.expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        raise ConfigurationError(f"The folder {folder} cannot be found ({error}); name another.") from error
 
 
 def check_way(folder: Path) -> None:

@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from sqlqueue_spark.embedded.data_folder import OF_ROOT, check_way, default_folder, make_way
+from sqlqueue_spark.embedded.data_folder import OF_ROOT, check_way, default_folder, make_way, whole_path
 from sqlqueue_spark.embedded.programs import binary, one_at_a_time
 from sqlqueue_spark.embedded.server import EmbeddedServer
 from sqlqueue_spark.embedded.server_processes import Client, connected_to, started_at
@@ -61,7 +61,7 @@ class KeptServer:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = (default_folder() if folder is None else folder.expanduser()).absolute()
+        self.folder = default_folder() if folder is None else whole_path(folder)
         self.url_file = self.folder / _URL
         self._is_default = folder is None
         self._server = EmbeddedServer(self.folder / _DATABASE, keep_running=True, keep_url=True)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from sqlqueue_spark.embedded.data_folder import DataFolder, check_way, make_way
+from sqlqueue_spark.embedded.data_folder import DataFolder, check_way, make_way, whole_path
 from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run
 from sqlqueue_spark.embedded.server_processes import servers_on
 from sqlqueue_spark.errors import ConfigurationError
@@ -68,7 +68,7 @@ class EmbeddedServer:
         keep_running: bool = False,
         keep_url: bool = False,
     ) -> None:
-        self.data_directory = data_directory.expanduser().absolute()
+        self.data_directory = whole_path(data_directory)
         self.log = self.data_directory / "server.log"
         self.settings = dict(settings or {})
         self.keep_running = keep_running

@@ -126,7 +126,7 @@ class Address:
             names = [part.replace('""', '"') for part in match.groups() if part is not None]
             return cls(table=names[-1], schema=names[0] if len(names) == 2 else None)
         table, at, rest = text.partition("@")
-        if not table:
+        if not table.strip():
             raise ConfigurationError(
                 f"The queue address {text!r} has no table name; write table@[schema]@[catalog]."
             )

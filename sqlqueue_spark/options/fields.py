@@ -237,4 +237,5 @@ def _field(name: str, fields: Sequence[Field[Any]]) -> tuple[Field[Any], str]:
                 return its, match[1].lower()
     known = [camel(f.name) for f in fields if "parse" in f.metadata]
     told = hint(name, known) or did_you_mean(name, known, f"the options are {', '.join(known)}.")
-    raise ConfigurationError(f"There is no option {name!r}; {told}")
+    shown = "***" if holds_password(name) else name
+    raise ConfigurationError(f"There is no option {shown!r}; {told}")

@@ -17,6 +17,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.plain_text import holds_password
 from sqlqueue_spark.receive.reading.peek import look_before
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.allowed_code import check, these
@@ -156,6 +157,7 @@ def own_options(options: Mapping[str, str]) -> dict[str, str]:
         if path is None or named == path:
             continue
         if named is not None:
+            path, named = ("***" if holds_password(each) else each for each in (path, named))
             raise ConfigurationError(
                 f"Both {path!r}, the path that is loaded or written, and the option {ours} ({named!r}) name "
                 "the queue; drop one."

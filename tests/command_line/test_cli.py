@@ -4,8 +4,10 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -117,6 +119,49 @@ def test_a_closed_standard_input_gives_no_answer(postgresql):
                               capture_output=True, text=True, check=False)  # fmt: skip
         assert (done.returncode, (done.stdout + done.stderr).splitlines()[-1]) == (code, told)
     assert queue.count() == 1
+
+
+def test_a_closed_standard_output_takes_all(postgresql):
+    postgresql.create_queue().insert(1)
+    line = f"exec {COMMAND} peek orders --format bodies >&-"
+    environment = {**os.environ, "SQLQUEUE_URL": postgresql.url}
+    done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("length", "orders", "--default-schema", "sales"),
+        ("length", "orders@machine", "--legacy-addresses"),
+        ("outbox", "report", "Sales", "--schema", "sales"),
+    ],
+)
+def test_a_remedy_makes_the_table_that_the_options_mean(postgresql, given):
+    """It is typed without them."""
+    postgresql.execute("CREATE SCHEMA sales")
+    refused = run(postgresql, *given)
+    remedy = re.search(r"create it with: sqlqueue ((?:'[^']*'|[^',.])+)", refused.stderr)
+    assert remedy
+    assert (refused.exit_code, run(postgresql, *shlex.split(remedy[1])).exit_code) == (1, 0)
+    assert run(postgresql, *given).exit_code == 0
+
+
+def test_ctrl_c_while_modules_are_imported_shows_no_stack_trace(tmp_path):
+    (tmp_path / "click.py").write_text(
+        "import pathlib, signal\npathlib.Path(__file__).with_name('begun').touch()\nsignal.pause()\n"
+    )
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "sqlqueue_spark", "list"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stderr=subprocess.PIPE,
+        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 -- it only sets a signal
+    )
+    eventually((tmp_path / "begun").exists)
+    child.send_signal(signal.SIGINT)
+    assert (child.communicate(timeout=30)[1], child.returncode) == (b"", -signal.SIGINT)
 
 
 class Interrupted(io.RawIOBase):

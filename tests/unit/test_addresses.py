@@ -53,7 +53,7 @@ def test_a_canonical_form_means_the_same_address(text):
     assert Address.parse(str(address)) == address
 
 
-@pytest.mark.parametrize("text", ["", "@", "@dbo", "@[dbo]@[shop]"])
+@pytest.mark.parametrize("text", ["", " ", "@", "@dbo", "@[dbo]@[shop]"])
 def test_an_address_without_a_table_is_refused(text):
     with pytest.raises(ConfigurationError) as caught:
         Address.parse(text)

@@ -94,6 +94,32 @@ def test_wrong_usage_is_exit_code_2_and_explained(arguments, complaint):
     assert SECRET not in result.output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [NOWHERE],
+        ["list", NOWHERE],
+        ["peek", "orders", "--count", NOWHERE],
+        ["length", "orders", f"--max-age={NOWHERE}"],
+        ["length", "orders", "--max-age", f"{NOWHERE}?note='"],
+        ["send", "orders", "--header", NOWHERE],
+        ["send", "orders", "--type", "T", "--body", f"@{NOWHERE}"],
+        ["inspect", "orders", "--role", NOWHERE],
+        ["doctor", "--config", NOWHERE],
+        ["drain", "--show", NOWHERE],
+        ["subscriptions", NOWHERE],
+        ["subscribe", "orders", NOWHERE],
+        ["outbox", "report", f"https://me:{SECRET}@shop/x"],
+        ["script", "orders", "--engine", "postgresql", "--stream", f"https://me:{SECRET}@shop/x"],
+        ["list", "--schema", f"password={SECRET}"],
+    ],
+)
+def test_wrong_usage_repeats_no_password(arguments):
+    result = run(*arguments, SQLQUEUE_URL="postgresql://127.0.0.1:1/shop")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert SECRET not in result.stderr
+
+
 def parameters_of(command):
     """Those of a command and of all below it."""
     if isinstance(command, click.Group):

@@ -3,6 +3,7 @@
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.spark.datasource import OF_QUERIES, PATHS, own_options
 
 NO_TABLE = (
@@ -30,6 +31,20 @@ def test_a_path_names_the_queue(name, ours, value):
         f"Both {value!r}, the path that is loaded or written, and the option {ours} ('c') name the queue; "
         "drop one."
     )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"path": "postgresql://me:hunter2@x/y", "queue": "orders"},
+        {"path": "orders", "queue": "postgresql://me:hunter2@x/y"},
+        {"postgresql://me:hunter2@x/y": "orders"},
+    ],
+)
+def test_a_url_in_the_wrong_place_is_not_repeated(given):
+    with pytest.raises(ConfigurationError, match=r"'\*\*\*'") as caught:
+        SourceOptions.parse(own_options({**GIVEN, **given}))
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_table_of_sparks_catalog_is_refused_where_spark_creates_it():

@@ -145,6 +145,12 @@ def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
     assert refused("--config", file).startswith(f"Error: The configuration {file} is not valid TOML (")
 
 
+def test_a_configuration_that_cannot_be_read_is_refused(refused):
+    file = "/proc/self/mem"  # on Linux; its first bytes belong to no one
+    said = "is not valid TOML ([Errno 5] Input/output error); correct it."
+    assert refused("--config", file) == f"Error: The configuration {file} {said}\n"
+
+
 def test_a_byte_order_mark_means_nothing(refused, tmp_path):
     file = tmp_path / "windows.toml"
     file.write_text('[source]\nqueue = "orders"\n[delta]\ncheckpoint = "c"', encoding="utf-8-sig")

@@ -356,6 +356,11 @@ def test_a_folder_that_cannot_be_made_is_said(folder):
     )
 
 
+def test_a_folder_below_the_home_of_no_user_is_said():
+    said = "The folder ~nosuchuser/x cannot be found (Could not determine home directory.); name another."
+    assert run(Path("~nosuchuser/x"), "status") == (1, "", f"Error: {said}\n")
+
+
 def test_what_is_not_installed_is_said_before_anything_is_made(folder, monkeypatch):
     monkeypatch.delenv(programs.FOLDER_VARIABLE, raising=False)
     monkeypatch.setattr(programs, "find_spec", lambda _: None)
