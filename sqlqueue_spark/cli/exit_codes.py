@@ -48,6 +48,7 @@ class CommandGroup(click.Group):
             for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
                 if getattr(sys, name) is None:  # it was closed; no file or connection is to take its place
                     setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 -- it stays open
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # letters that it lacks
             return super().main(*args, **extra)
         _discard(sys.stderr)  # a shell would show it within the line that is being typed
         with contextlib.suppress(Exception):
@@ -68,8 +69,7 @@ class CommandGroup(click.Group):
                     f"The argument{shown} holds bytes that are no UTF-8; write it in UTF-8.", ctx
                 )
         words = {word for each in args for word in (each.lstrip("@"), each.partition("=")[2])}
-        typed = [*filter(holds_password, words)]
-        ctx.meta[_PASSWORDS] = [*typed, *(repr(each)[1:-1] for each in typed)]
+        ctx.meta[_PASSWORDS] = [*filter(holds_password, {*words, *(repr(each)[1:-1] for each in words)})]
         with _writing(ctx):  # the help of the program itself
             return super().parse_args(ctx, args)
 

@@ -34,7 +34,10 @@ _SPANS = {
     "first_given_up_in": "first_given_up_in_seconds",
 }
 
-as_json = to_line
+
+def as_json(value: Any) -> bytes:
+    """A line of JSON, in UTF-8 in every locale."""
+    return to_line(value).encode()
 
 
 def told(value: Any) -> Any:
@@ -54,17 +57,17 @@ def told(value: Any) -> Any:
     return iso(value) if isinstance(value, datetime) else value
 
 
-def say(text: str = "", *, mark: str = "", err: bool = False) -> None:
+def say(text: str | bytes = "", *, mark: str = "", err: bool = False) -> None:
     """Print a line, with terminal control characters escaped but for those of a mark of ours."""
-    click.echo(mark + plain(text), err=err)
+    click.echo(text if isinstance(text, bytes) else mark + plain(text), err=err)
 
 
 def exactly(text: str) -> None:
-    """Print what is not read but run, or fed to a program: nothing in it is escaped."""
-    click.echo(text, nl=False)
+    """Print what is not read but run, or fed to a program, in UTF-8: nothing in it is escaped."""
+    click.echo(text.encode(), nl=False)
 
 
-def lines(texts: Iterable[str]) -> None:
+def lines(texts: Iterable[str | bytes]) -> None:
     for text in texts:
         say(text)
 

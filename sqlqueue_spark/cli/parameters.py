@@ -14,13 +14,12 @@ from sqlqueue_spark.administration.completion import CONNECTION, connection_give
 from sqlqueue_spark.administration.passwords_in_commands import checked
 from sqlqueue_spark.cli import output
 from sqlqueue_spark.cli.exit_codes import DEBUG
-from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.errors import ConfigurationError, NoPassword
 from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import duration
-from sqlqueue_spark.plain_text import holds_password, is_terminal, plain
+from sqlqueue_spark.plain_text import holds_password, is_terminal, is_url, plain
 from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
@@ -40,11 +39,9 @@ def _no_url(what: str) -> Callable[[str], str]:
     """Return a parser of names. It refuses a url without repeating it, because it may hold a password."""
 
     def name(value: str) -> str:
-        try:
-            dialect_of(value)
-        except ConfigurationError:
-            return some_text(value)
-        raise click.BadParameter(f"a url stands where {what} is expected; give it as --url.")
+        if is_url(value):
+            raise click.BadParameter(f"a url stands where {what} is expected; give it as --url.")
+        return some_text(value)
 
     return name
 

@@ -129,6 +129,20 @@ def test_a_closed_standard_output_takes_all(postgresql):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_letters_that_the_locale_lacks_are_escaped_and_json_and_scripts_are_utf_8(postgresql):
+    postgresql.create_queue("ü😀")
+    environment = {**os.environ, "SQLQUEUE_URL": postgresql.url, "PYTHONIOENCODING": "latin-1"}
+
+    def printed(*given):
+        done = subprocess.run([COMMAND, *given], env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout
+
+    assert b"\xfc\\U0001f600@[public]" in printed("list")
+    assert json.loads(printed("list", "--json").decode())["table"].startswith("ü😀@[public]")
+    assert '"public"."ü😀"' in printed("script", "ü😀", "--engine", "postgresql").decode()
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -376,7 +376,7 @@ def test_a_name_is_one_line_however_odd_it_is(capsys):
 
     length = Length(queue="a\nb", rows=1, expired=0, bytes=2, oldest_sent=None, oldest_age=None)
     shown = output.as_json(output.told(length))
-    assert ("\n" in shown, json.loads(shown)["queue"]) == (False, "a\nb")
+    assert (b"\n" in shown, json.loads(shown)["queue"]) == (False, "a\nb")
     output.lines(output.length_text(length))
     assert capsys.readouterr().out.startswith("a\\nb\n  rows     1\n")
 
