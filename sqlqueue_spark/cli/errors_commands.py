@@ -78,8 +78,9 @@ def list_(
     messages that ServiceControl had retried. All headers of the queue are read, but no bodies. Nothing is
     locked. With --json each line is a row, and the last lines are the counts.
     """
-    named = options.naming(Target.of(options).dialect).table(queue)
-    summary, count, shown = failed_output.Summary(str(named)), 0, list[ErrorRow]()
+    naming = options.naming(Target.of(options).dialect)
+    named = naming.table(queue).to_address(quoted=naming.quoted_addresses)
+    summary, count, shown = failed_output.Summary(named), 0, list[ErrorRow]()
     most = limit if limit is not None else HIGHEST if json_ else _LISTED
     with progress.bar(None, " rows", lines=json_) as bar:
         found = error_queue.look(options, queue, selection, looked=bar.update)

@@ -255,8 +255,7 @@ def missing(connection: Connection, table: Table, where: str, what: str) -> Queu
         return QueueError(f"{table} is a {kind}, not a queue table; correct {what} or its schema.")
     near = [str(replace(each, catalog=table.catalog)) for each, kind in kinds.items() if kind == "table"]
     but = f", but there is {' and '.join(near)}" if near else ""
-    usual = (table.schema, table.catalog) == (connection.dialect.default_schema, None)
-    short = usual and not {"@", '"'}.intersection(table.table)
+    short = "@" not in table.table and table == replace(here, schema=connection.dialect.default_schema)
     named = table.table if short else table.to_address(quoted=connection.dialect.quoted_addresses)
     return QueueError(
         f"There is no queue table {table} {where}{but}; create it with: sqlqueue create "

@@ -176,20 +176,21 @@ def test_a_database_that_is_not_there_is_said(postgresql):
 
 
 @pytest.mark.parametrize(
-    "queue, table",
+    "queue, table, named",
     [
-        ("orders", "orders@[public]"),
-        ("orders@[sales]", "orders@[sales]"),
-        ("my]orders", "my]orders@[public]"),
-        ('"sales"."orders"', "orders@[sales]"),
+        ("orders", "orders@[public]", "orders"),
+        ("orders@[sales]", "orders@[sales]", "orders@[sales]"),
+        ("my]orders", "my]orders@[public]", "my]orders"),
+        ('"sales"."orders"', "orders@[sales]", "orders@[sales]"),
+        ('"public"."or@ders"', "or@ders@[public]", '"public"."or@ders"'),
     ],
 )
-def test_a_missing_table_is_said_with_the_remedy(postgresql, queue, table):
+def test_a_missing_table_is_said_with_the_remedy(postgresql, queue, table, named):
     """The command that creates it."""
     error = failure(options(postgresql.url, queue))
     assert type(error) is QueueError
     assert str(error) == (
-        f"There is no queue table {table} in this database; create it with: sqlqueue create {queue!r}, "
+        f"There is no queue table {table} in this database; create it with: sqlqueue create '{named}', "
         "or correct the queue name or its schema."
     )
 
