@@ -51,7 +51,7 @@ def test_the_sentence_of_an_error_of_others_steers_no_terminal():
 
 def test_json_escapes_what_could_steer_a_terminal_and_means_the_same():
     value = {"queue": STEERING, "body": "naïve \U0001f600 \U000e0041"}
-    shown = output.as_json(value)
+    shown = output.as_json(value).decode()
     assert json.loads(shown) == value
     assert shown.isprintable()
     assert "naïve \U0001f600 \\udb40\\udc41" in shown
