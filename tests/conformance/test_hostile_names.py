@@ -92,7 +92,8 @@ def test_the_doctors_remedies_run_as_they_stand(postgresql, tmp_path):
         program = f'sqlqueue() {{ printf "%s\\0" "$@"; }}; {command}'
         said = subprocess.run(["bash", "-c", program], check=True, capture_output=True, cwd=tmp_path)
         arguments = said.stdout.decode().split("\0")[:-1]
-        assert arguments == ["script", "--engine", "postgresql", "--grants", role, "--role", "receiver", name]
+        wanted = ["script", "--engine", "postgresql", "--grants", role, "--role", "receiver"]
+        assert arguments == [*wanted, f"{name}@[public]"]
         assert list(tmp_path.iterdir()) == []
     finally:
         with psycopg.connect(postgresql.url) as connection:
