@@ -77,7 +77,7 @@ def test_a_row_without_a_body_is_found_and_cured(postgresql, orders, named, sent
     assert found.message.startswith(begin)
     assert re.fullmatch(since.format(sent=said[2], behind=said[3]), found.message[len(begin) :])
     state, told = doctor(postgresql.url)["queue"]
-    assert (state, told.startswith(begin), told.endswith("sqlqueue inspect 'orders'")) == (
+    assert (state, told.startswith(begin), told.endswith("sqlqueue inspect 'orders@[public]'")) == (
         State.WRONG,
         True,
         True,
