@@ -6,13 +6,21 @@ All users of a machine can read the command lines there.
 import contextlib
 import ctypes
 import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from click.core import ParameterSource
 
 from sqlqueue_spark.engines.hosts import same_server
-from sqlqueue_spark.plain_text import holds_password
+from sqlqueue_spark.errors import NoPassword
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import holds_password, is_terminal, plain
+
+T = TypeVar("T")
 
 #: The ends of the names of options that are passwords, in lower case.
 _SECRETS = (".password", "-password", ".accesstoken")
@@ -68,3 +76,18 @@ def _overwrite(secret: str) -> None:
             if word.endswith(os.fsencode(secret)):
                 ctypes.memset(at + len(word) - len(os.fsencode(secret)), ord("x"), len(os.fsencode(secret)))
             at += len(word) + 1
+
+
+def with_password(options: ConnectionOptions, command: Callable[[ConnectionOptions], T], place: str) -> T:
+    """Run a command. A user at a terminal is asked for the password that its options lack.
+
+    :param place: which server that is.
+    """
+    try:
+        return command(options)
+    except NoPassword:  # raised by the first connection, before anything was done
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):  # there is no user to ask
+            raise
+    who = f" of {options.user}" if options.user else ""
+    password = click.prompt(plain(f"Password{who}{place}"), hide_input=True, err=True)
+    return command(replace(options, password=password))

@@ -1,25 +1,23 @@
 """The arguments and options that several commands share, those that lead to a database too, and questions."""
 
 import functools
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import click
 
 from sqlqueue_spark.administration.completion import CONNECTION, connection_given, endpoint_names, queue_names
-from sqlqueue_spark.administration.passwords_in_commands import checked
+from sqlqueue_spark.administration.passwords_in_commands import checked, with_password
 from sqlqueue_spark.cli import output
 from sqlqueue_spark.cli.exit_codes import DEBUG
 from sqlqueue_spark.engines.hosts import hosts
-from sqlqueue_spark.errors import ConfigurationError, NoPassword
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import duration
-from sqlqueue_spark.plain_text import holds_password, is_terminal, is_url, plain
+from sqlqueue_spark.plain_text import holds_password, is_url, plain
 from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
@@ -224,14 +222,7 @@ def _connected(names: Decorator, *, required: bool = True) -> Decorator:
             with words():
                 for queue in (*given.get("queues", ()), *filter(None, [given.get("queue")])):
                     Address.parse(queue, legacy=parsed.legacy_addresses, quoted=True)
-            try:
-                return command(options=parsed, **others)
-            except NoPassword:  # raised by the first connection, before anything was done
-                if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):  # there is no user to ask
-                    raise
-            who = f" of {parsed.user}" if parsed.user else ""
-            password = click.prompt(plain(f"Password{who}{place(parsed)}"), hide_input=True, err=True)
-            return command(options=replace(parsed, password=password), **others)
+            return with_password(parsed, lambda its: command(options=its, **others), place(parsed))
 
         return options(with_options)
 
