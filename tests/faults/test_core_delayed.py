@@ -20,6 +20,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running import delayed_delivery
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import DelayedTable
 from tests.support import death_steps
@@ -82,6 +83,35 @@ def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monke
     assert (crashes, sorted([*left, *delivered, *failed])) == ([2], message_ids(range(MANY)))
     assert move(engine, "Sales")[0] == len(left)
     assert places(tables) == DELIVERED
+
+
+@pytest.mark.parametrize(
+    "column, there, back",
+    [
+        ("headers", "bytea USING convert_to(headers, 'UTF8')", "text USING convert_from(headers, 'UTF8')"),
+        pytest.param("body", "text", "bytea USING body::bytea", marks=pytest.mark.tier("all")),
+    ],
+)
+def test_messages_of_another_type_wait_until_it_is_put_right(postgresql, tables, column, there, back):
+    """The type changes under a mover."""
+    waiting, queue, error = tables
+    waiting.make_due("-1 hour")
+    rows = waiting.rows()
+    moving = mover(postgresql, "Sales")
+    try:
+        assert moving.move_due() == Sent()
+        retype = f"ALTER TABLE {waiting.quoted} ALTER {column} TYPE"
+        postgresql.execute(f"{retype} {there}")
+        waiting.make_due("2 hours")
+        with pytest.raises(QueueError, match=r"^The table is not shaped like a queue table while "):
+            moving.move_due()
+    finally:
+        moving.close()
+    postgresql.execute(f"{retype} {back}")
+    assert (waiting.count(), queue.count(), error.count()) == (MANY, 0, 0)
+    move(postgresql, "Sales")
+    assert places(tables) == DELIVERED
+    assert {row.body for row in queue.rows()} < {row.body for row in rows}
 
 
 @pytest.mark.parametrize("step", death_steps.DUE_STEPS)

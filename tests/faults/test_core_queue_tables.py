@@ -4,11 +4,16 @@ received or refused.
 
 import pytest
 
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.tables import queues
 from tests.support import tampering
 from tests.support.driver import streaming
 from tests.support.messages import row_id, row_ids
 from tests.support.waiting import eventually
+
+TIER = pytest.mark.tier("all")
 
 
 def test_an_old_table_with_serial_numbers_is_received(postgresql):
@@ -110,6 +115,67 @@ def test_numbers_widened_under_a_stream_go_on(postgresql):
         queue.insert(10, start=10)
         stream.drain()
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(20)), 0, 0)
+
+
+#: Columns whose type becomes another one under a session, and back: the bytes of a message would be others.
+RETYPED = {
+    "body": ("ALTER body TYPE text", "ALTER body TYPE bytea USING body::bytea"),
+    "headers": (
+        "ALTER headers TYPE bytea USING convert_to(headers, 'UTF8')",
+        "ALTER headers TYPE text USING convert_from(headers, 'UTF8')",
+    ),
+}
+retyped = pytest.mark.parametrize("column", [pytest.param(each, marks=TIER) for each in RETYPED])
+
+
+@retyped
+@pytest.mark.parametrize("mode", ["receiveOnly", pytest.param("none", marks=TIER)])
+def test_content_of_another_type_under_a_stream_is_refused_and_stays_as_it_is(postgresql, mode, column):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    rows = queue.rows()
+    there, back = (f"ALTER TABLE {{table}} {each}" for each in RETYPED[column])
+    with streaming(
+        postgresql, queue, transactionMode=mode, maxMessagesPerTrigger="5", claimAhead="false"
+    ) as stream:
+        assert stream.trigger()
+        stream.receiver.settle(stream.end(1))
+        queue.execute(there)
+        with pytest.raises(QueueError, match=r"^The table is not shaped like a queue table while "):
+            stream.trigger()
+        stream.crash()
+        queue.execute(back)
+        stream.drain()
+        assert [(str(row.id), row.headers, row.body) for row in rows] == [
+            (each["Id"], each["Headers"], each["Body"]) for each in stream.messages()
+        ]
+
+
+@retyped
+def test_a_worker_takes_nothing_of_another_type(postgresql, column):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    with streaming(postgresql, queue, transactionMode="none") as stream:
+        assert stream.construct()
+        slices = stream.plan()
+        queue.execute(f"ALTER TABLE {{table}} {RETYPED[column][0]}")
+        with pytest.raises(QueueError, match=r"^The table is not shaped like a queue table while reading "):
+            stream.read(slices)
+        assert (stream.messages(), queue.count()) == ([], 10)
+
+
+@retyped
+def test_a_message_of_another_type_is_not_moved(postgresql, column):
+    """It is found before, by headers that are a text, and locked then."""
+    queue = postgresql.create_queue()
+    queue.insert(3)
+    with connect(Target(url=postgresql.url)) as connection:
+        with connection.transaction():
+            found = queues.at(connection, Table(table="orders", schema="public"))
+        assert found is not None
+        queue.execute(f"ALTER TABLE {{table}} {RETYPED[column][0]}")
+        with pytest.raises(QueueError, match=r" while moving on messages of "), connection.transaction():
+            found.lock_in_transit([1, 2, 3])
 
 
 @pytest.mark.parametrize("after", ["crash", "cut"])

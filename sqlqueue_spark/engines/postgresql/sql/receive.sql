@@ -6,7 +6,9 @@
 SELECT max(seq)::bigint FROM ONLY {queue}
 
 -- shared: row_bytes
-coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0)
+-- coalesce refuses two types that no column can have: an owner may make a body text, or headers bytes, under
+-- a session that has opened the queue, and the bytes of its messages would be others without an error.
+octet_length(coalesce(headers, ''::text)) + octet_length(coalesce(body, ''::bytea))
 
 -- name: claim
 -- Locks the next rows in seq order.
@@ -218,11 +220,11 @@ FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last) CROSS JOIN
 -- Locks those of some rows that are free, and reads them whole.
 -- out: seq, id, correlation id, reply-to address, time of expiry, headers, body; the rows come in any order
 -- SKIP LOCKED steps over rows that others hold. The tables have no optional columns here. Expires as in
--- message; what has expired before the first year stays expired.
+-- message; what has expired before the first year stays expired. coalesce as in row_bytes.
 SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text,
     CASE WHEN q.expires <= '9999-12-31 23:59:59.999999'
         THEN greatest(q.expires::timestamp, '0001-01-01') END,
-    q.headers::text, q.body
+    coalesce(q.headers, NULL::text), coalesce(q.body, NULL::bytea)
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (
     SELECT seq, id, expires, headers, body
