@@ -466,6 +466,33 @@ def test_a_queue_that_refuses_one_message_fails_that_one_alone(postgresql, table
     assert (waiting.count(), ids_in(error)) == (0, message_ids([7, 42]))
 
 
+def test_the_owner_of_a_queue_that_is_made_anew_under_a_mover_is_still_trusted(postgresql, guarded_url):
+    """He has a trigger on the destination that a message names."""
+    waiting, billing = DelayedRows(postgresql, "orders").create(), postgresql.create_queue("billing")
+    for name in ("orders", "error"):
+        postgresql.create_queue(name)
+    postgresql.execute("CREATE ROLE shop")
+    try:
+        postgresql.execute(
+            "CREATE FUNCTION public.seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; "
+            "CREATE TRIGGER seen BEFORE INSERT ON billing FOR EACH ROW EXECUTE FUNCTION public.seen(); "
+            "ALTER FUNCTION public.seen() OWNER TO shop; ALTER TABLE billing OWNER TO shop"
+        )
+        moving = mover(PostgresEngine(guarded_url), "orders")
+        for anew in ("", "DROP TABLE orders; CREATE TABLE orders (LIKE billing INCLUDING ALL); "):
+            postgresql.execute(
+                f"{anew}ALTER TABLE orders OWNER TO shop; GRANT ALL ON ALL TABLES IN SCHEMA public TO "
+                "guarded; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO guarded"
+            )
+            headers = json.dumps({"a": "b", "NServiceBus.SqlServer.ForwardDestination": "billing"})
+            put(postgresql, waiting, headers, minutes=1)
+            assert moving.move_due() == Sent(sent=1)
+        moving.close()
+        assert billing.count() == 2
+    finally:
+        postgresql.execute("DROP OWNED BY shop CASCADE; DROP ROLE shop")
+
+
 def test_messages_of_which_one_waits_for_a_lock_wait_together_and_are_counted_when_they_go(
     postgresql, tables
 ):

@@ -172,7 +172,7 @@ class DelayedMover:
     def _guard(self, table: DelayedTable) -> None:
         """Refuse, and keep out, code of strangers in a table that no option names, for a transaction."""
         if self.owner not in self.chosen:
-            self._allowed.check(table.connection, self._found, table_code.DELETE)
+            AllowedDestinations(self.options).check(table.connection, self._found, table_code.DELETE)
 
     def _sent(self, table: DelayedTable, due: Sequence[Due], *, behind: bool) -> tuple[Sent, bool]:
         """What became of them, and whether there was time for all destinations that were not locked lately.
@@ -180,6 +180,8 @@ class DelayedMover:
         :param behind: whether earlier messages wait for a lock: those for the same destination wait too.
         """
         done, until, tried = Sent(), time.monotonic() + _TOGETHER_SECONDS, 0
+        there = [queue_table.find(table.connection, each) for each in self.chosen]  # they may be made anew
+        self._allowed = AllowedDestinations(self.options, tuple(filter(None, there)))
         found = self._by_destination(due, self.options.naming(table.connection.dialect))
         for address, its in sorted(found.items(), key=lambda pair: self._locked.get(pair[0], 0.0)):
             if behind and address in self._locked:
@@ -283,12 +285,10 @@ class DelayedMover:
                 with connection.transaction():
                     self._found = delayed.get(connection, self.owner)
                     self._destination(connection, self.error_queue)
-                    there = [queue_table.find(connection, each) for each in self.chosen]
             except BaseException:
                 connection.close()
                 raise
             self._table, self._reached = DelayedTable(connection, self._found.table), True
-            self._allowed = AllowedDestinations(self.options, tuple(filter(None, there)))
         return self._table
 
     def _failed(self, error: TryAgain) -> None:
