@@ -67,6 +67,24 @@ def numbered(engine, numbers, queue="billing"):
     return name, {name: outgoing_rows(rows)}
 
 
+#: A stage's numbers begin again.
+BEGIN_AGAIN = {
+    "postgresql": f"""SELECT setval(pg_get_serial_sequence('"{STAGE}"', 'seq'), 1, false)""",
+    "sqlserver": f"DBCC CHECKIDENT('[{STAGE}]', RESEED, 0)",
+}
+
+
+def test_a_batch_is_sent_although_the_numbers_of_its_stage_begin_again(engine, queue, billing):
+    """Its rows then stand below the mark that was there before them."""
+    queue.insert(30)
+    with forwarding(engine, queue, maxMessagesPerTrigger="10") as stream:
+        begin_again = BEGIN_AGAIN[engine.name]
+        with at_step(fail_points.HALF_READ, lambda: engine.fetch(begin_again), on={2}) as done:
+            stream.drain()
+    found = sorted(ids_in(billing)), queue.count(), staged(engine)
+    assert (done, found) == ([2], (message_ids(range(30)), 0, 0))
+
+
 # -- the table ------------------------------------------------------------------------------------
 
 

@@ -257,13 +257,10 @@ class Stage(StageTable):
         if not mark.sealed:
             raise Unsealed(f"The stage {self.table} was opened for the batch, but never sealed")
         wanted = {task: count for task, count in mark.tasks.items() if count}
-        tasks = list(mark.tasks)
-        staged = self.staged(tasks, mark.after)
-        found = dict.fromkeys(wanted, 0)
-        for (task, _), count in staged.items():
-            if task in wanted:
-                found[task] += count
-        if found != wanted:
+        tasks, after = list(mark.tasks), mark.after
+        if _by_task(staged := self.staged(tasks, after), wanted) != wanted:
+            staged = self.staged(tasks, after := LOWEST)  # the numbers of the stage may have begun again
+        if (found := _by_task(staged, wanted)) != wanted:
             raise Incomplete(
                 f"The stage {self.table} holds {sum(found.values())} of the {sum(wanted.values())} messages "
                 "that the batch has staged"
@@ -277,9 +274,18 @@ class Stage(StageTable):
                     self.entered(each, named=named) as to,
                     self.connection.attempt() if named else nullcontext(),
                 ):
-                    moved += self.move_rows(each, to, tasks, mark.after, staged)
+                    moved += self.move_rows(each, to, tasks, after, staged)
             except (QueueError, ConfigurationError, StatementTimeout) as error:
                 if not named and not isinstance(error, Gone):
                     raise
-                moved += self.fail_rows(each, tasks, mark.after, error)
+                moved += self.fail_rows(each, tasks, after, error)
         return moved
+
+
+def _by_task(staged: Mapping[tuple[str, str], int], tasks: Collection[str]) -> dict[str, int]:
+    """How many messages each of these tasks has staged, of those that :meth:`Stage.staged` counts."""
+    found = dict.fromkeys(tasks, 0)
+    for (task, _), count in staged.items():
+        if task in found:
+            found[task] += count
+    return found
