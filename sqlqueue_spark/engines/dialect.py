@@ -34,6 +34,8 @@ class Dialect(Database, ABC):
     lock_timeout_ends_with_transaction: ClassVar[bool] = False
     #: The columns that every queue table has, each with the types that it may have.
     queue_columns: ClassVar[Mapping[str, Sequence[str]]]
+    #: The columns of a message that an insert fills where the table has them.
+    message_columns: ClassVar[Sequence[str]]
     #: The column that numbers a queue's rows.
     row_version: ClassVar[str]
     #: How long a queue table's name may be, and the unit in which it counts.

@@ -158,7 +158,7 @@ class DelayedTable(BaseTable):
         ids = [own or uuid_text(each) for own, each in zip(brought, new, strict=True)]
         rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
         bound = dialect.bind_due(rows, ids, kept, [self._written(rest) for rest in rests])
-        quoted = ", ".join(map(dialect.quote, to.message_columns))
+        quoted = ", ".join(map(dialect.quote, to.filled(dialect)))
         statement = self.render("delayed_send", queue=dialect.table(to.table), columns=quoted)
         left, took = self.connection.execute(statement, bound, doing=f"moving from {self.table}")[0]
         check_went_in(took, left, to.table)

@@ -108,7 +108,7 @@ def filled(dialect: Dialect, table: QueueTable) -> dict[str, str]:
 
     A table of delayed messages has no time of expiry, and on SQL Server no Ids.
     """
-    names = [dialect.quote(each) for each in table.message_columns]
+    names = [dialect.quote(each) for each in table.filled(dialect)]
     values = names
     if table.due:
         names, values = [*names, dialect.quote(table.due)], [*values, dialect.staged_due]

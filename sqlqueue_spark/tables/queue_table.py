@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection, Row
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, NoRight, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
@@ -20,7 +21,6 @@ _DOCUMENTS = {"json", "jsonb", "xml"}
 CONTENT = {"headers": _BYTES | _DOCUMENTS, "body": _TEXTS | _DOCUMENTS}
 #: Columns that some generations of queue tables lack; a missing one is read as NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
-_OF_MESSAGES = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 #: What to do with a misshapen table.
 _ANEW = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
 
@@ -80,11 +80,10 @@ class QueueTable:
         """The columns as the table spells them, by their names in lower case."""
         return {column.name.lower(): column.name for column in self.columns}
 
-    @property
-    def message_columns(self) -> list[str]:
-        """Those of a message's columns that it has, as it spells them."""
-        own = self.spelled
-        return [own[name.lower()] for name in _OF_MESSAGES if name.lower() in own]
+    def filled(self, dialect: Dialect) -> list[str]:
+        """Those of a message's columns that it has, as it spells them; a computed one takes no value."""
+        own = {each.name.lower(): each.name for each in self.columns if not each.computed}
+        return [own[name.lower()] for name in dialect.message_columns if name.lower() in own]
 
     @property
     def identified(self) -> Parameters:

@@ -74,8 +74,9 @@ def test_messages_go_in_by_a_policy_that_comes_while_the_sink_runs(postgresql, o
 
 
 def test_a_row_by_policy_is_the_row_that_goes_in_without(postgresql, orders, sender):
-    """Also where the body is empty, large or NULL, and headers have odd letters."""
+    """Also where the body is empty, large or NULL, headers have odd letters, and there are more columns."""
     plain = postgresql.create_queue("plain")
+    postgresql.execute("ALTER TABLE orders ADD correlationid text, ADD recoverable boolean")
     postgresql.execute("GRANT INSERT ON plain TO guarded")
     postgresql.execute("GRANT USAGE ON SEQUENCE plain_seq_seq TO guarded")
     secure(postgresql, "orders")

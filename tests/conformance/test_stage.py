@@ -85,6 +85,20 @@ def test_a_batch_is_sent_although_the_numbers_of_its_stage_begin_again(engine, q
     assert (done, found) == ([2], (message_ids(range(30)), 0, 0))
 
 
+def test_columns_that_a_queue_has_beside_those_of_its_engine_are_left_alone(postgresql):
+    """They are those of queues on another engine, or have their names."""
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    billing.execute(
+        'ALTER TABLE {table} ADD correlationid text, ADD "ReplyToAddress" text, ADD recoverable boolean '
+        "DEFAULT true"
+    )
+    queue.insert(10)
+    with forwarding(postgresql, queue) as stream:
+        stream.drain()
+    others = postgresql.fetch('SELECT DISTINCT correlationid, "ReplyToAddress", recoverable FROM billing')
+    assert (ids_in(billing), others) == (message_ids(range(10)), [(None, None, True)])
+
+
 # -- the table ------------------------------------------------------------------------------------
 
 

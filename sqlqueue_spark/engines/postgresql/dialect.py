@@ -105,6 +105,7 @@ class PostgreSQL(Dialect):
         "body": ("bytea",),
         "seq": ("bigint", "integer"),
     }
+    message_columns = ("id", "expires", "headers", "body")
     row_version = "seq"
     longest_queue = (55, "bytes")  # 63 less what index names add
     escalates = False

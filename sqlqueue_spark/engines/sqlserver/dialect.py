@@ -107,6 +107,7 @@ class SqlServer(Dialect):
         "Body": ("varbinary(max)",),
         "RowVersion": ("bigint",),
     }
+    message_columns = ("Id", "CorrelationId", "ReplyToAddress", "Recoverable", "Expires", "Headers", "Body")
     row_version = "RowVersion"
     longest_queue = (128, "characters")
     hides_tables = True
