@@ -19,6 +19,8 @@ _TEXTS = {"text", "character varying", "character", "varchar", "nvarchar", "char
 _DOCUMENTS = {"json", "jsonb", "xml"}
 #: What a message is made of, and types with which each is never what it should be: the server converts them.
 CONTENT = {"headers": _BYTES | _DOCUMENTS, "body": _TEXTS | _DOCUMENTS}
+#: The columns that number a queue's rows.
+_NUMBERS = {"seq", "rowversion"}
 #: Columns that some generations of queue tables lack; a missing one is read as NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 #: What to do with a misshapen table.
@@ -30,6 +32,8 @@ class Column(NamedTuple):
     type: str
     nullable: bool
     computed: bool
+    #: Whether the server fills it where a row leaves it out.
+    given: bool = True
 
 
 class Misfit(NamedTuple):
@@ -175,19 +179,24 @@ def find_queue(connection: Connection, table: Table) -> QueueTable | None:
 def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[Misfit]:
     """Which columns a table lacks or has of another type.
 
-    It is of no use without a column, with headers that are no text, or with a body that is no bytes.
+    It is of no use without a column, with headers that are no text, with a body that is no bytes, or where a
+    row may have no number: so is a copy that CREATE TABLE … AS has made.
 
     :param wanted: the columns that it must have, each with the types that it may have.
     """
-    types = {column.name.lower(): column.type for column in table.columns}
+    columns = {column.name.lower(): column for column in table.columns}
     for name, allowed in wanted.items():
-        found, told = types.get(name.lower()), " or ".join(allowed)
-        kind = (found or "").partition("(")[0]
+        found, told = columns.get(name.lower()), " or ".join(allowed)
+        kind = found.type.partition("(")[0] if found else ""
         if found is None:
             yield Misfit(f"{table.name} has no column {name} ({told}); {_ANEW}.", unusable=True)
-        elif found not in allowed and kind not in allowed:
-            message = f"The column {name} of {table.name} is {found}, not {told}; {_ANEW}."
+        elif found.type not in allowed and kind not in allowed:
+            message = f"The column {name} of {table.name} is {found.type}, not {told}; {_ANEW}."
             yield Misfit(message, unusable=kind in CONTENT.get(name.lower(), ()))
+        elif name.lower() in _NUMBERS and found.nullable and not found.given:
+            why = f"{name} may be NULL and nothing fills it, and no receiver sees a row without a number"
+            message = f"The rows of {table.name} may have no number: {why}; make it an identity, or {_ANEW}."
+            yield Misfit(message, unusable=True)
 
 
 def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:

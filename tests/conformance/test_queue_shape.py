@@ -101,6 +101,33 @@ def test_a_column_that_is_gone_from_an_empty_queue_is_told_by_whatever_opens_it(
     assert told == dict.fromkeys(DOORS, said)
 
 
+def test_a_copy_whose_rows_get_no_numbers_is_told_by_whatever_opens_it(engine):
+    """A message that is sent there stands in the table, and no receiver ever sees it."""
+    engine.create_queue("other")
+    delayed_tables.create(options(engine), "other")
+    engine.create_queue("before").insert(2)
+    copy = {
+        "postgresql": "CREATE TABLE orders AS TABLE before",
+        "sqlserver": "SELECT Id, CorrelationId, ReplyToAddress, Recoverable, Expires, Headers, Body, "
+        "CAST(RowVersion AS bigint) + NULLIF(0, 1) AS RowVersion INTO orders FROM before",
+    }
+    engine.execute(copy[engine.name])
+    column = {"postgresql": "seq", "sqlserver": "RowVersion"}[engine.name]
+    said = (
+        f"The rows of {with_catalog(engine, 'orders')} may have no number: {column} may be NULL and nothing "
+        f"fills it, and no receiver sees a row without a number; make it an identity, or {ANEW}"
+    )
+    told = {door: refusal(lambda open_=open_: open_(engine)) for door, open_ in DOORS.items()}
+    assert told == dict.fromkeys(DOORS, said)
+
+
+def test_numbers_that_may_be_null_and_are_filled_are_no_fault(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key, ALTER seq DROP NOT NULL")
+    queue.insert(3)
+    assert queue_tables.length(options(postgresql), "orders").rows == 3
+
+
 #: What a column becomes, and how its type is called.
 TYPES = {
     "postgresql": [

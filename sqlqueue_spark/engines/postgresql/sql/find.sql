@@ -39,8 +39,9 @@ LIMIT 20
 
 -- name: columns
 -- Returns the columns of a table.
+-- out: name, type, whether it takes NULL, whether it is computed, whether the server fills it by itself
 SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod)::text, NOT a.attnotnull,
-    a.attgenerated <> ''
+    a.attgenerated <> '', a.atthasdef OR a.attidentity <> ''
 FROM pg_catalog.pg_attribute AS a
 JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

@@ -36,7 +36,8 @@ ORDER BY s.name, o.name
 
 -- name: columns
 -- Returns the columns of a table.
-SELECT c.name, CONCAT(y.name, CASE WHEN c.max_length = -1 THEN '(max)' END), c.is_nullable, c.is_computed
+SELECT c.name, CONCAT(y.name, CASE WHEN c.max_length = -1 THEN '(max)' END), c.is_nullable, c.is_computed,
+    CAST(CASE WHEN c.is_identity = 1 OR c.default_object_id <> 0 THEN 1 ELSE 0 END AS bit)
 FROM {catalog}.sys.columns AS c
 JOIN {catalog}.sys.tables AS t ON t.object_id = c.object_id
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
