@@ -50,6 +50,9 @@ class QueueError(SqlQueueError):
 class TryAgain(SqlQueueError):
     """The database gave way (deadlock, fail-over, no free connection): the same call may succeed later."""
 
+    #: Whether sessions waited for each other in a circle, and the server ended a statement of this one.
+    deadlock = False
+
 
 class ConnectionLost(TryAgain):
     """The connection is gone: the transaction that was open is rolled back, and its locks are gone."""

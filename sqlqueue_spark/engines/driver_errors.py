@@ -132,6 +132,7 @@ class Kind(Enum):
     TIMED_OUT = "A statement ran into commandTimeout{while_} ({said}); try again or raise it."
     DUPLICATE = "A key is there already{while_} ({said}): another transaction was first; try again."
     GAVE_WAY = "The database gave way{while_} ({said}); try again."
+    DEADLOCK = "Another session and this one waited for each other{while_} ({said}); try again."
     TOO_LARGE = (
         "The database had not enough memory or locks{while_} ({said}); try again, or lower "
         "maxMessagesPerTrigger."
@@ -155,7 +156,7 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.READ_ONLY: errors.DatabaseReadOnly,
     Kind.LOCK_TIMEOUT: errors.LockTimeout,
     Kind.TIMED_OUT: errors.StatementTimeout,
-    Kind.GAVE_WAY: errors.TryAgain,
+    **dict.fromkeys((Kind.GAVE_WAY, Kind.DEADLOCK), errors.TryAgain),
     Kind.DUPLICATE: errors.Duplicate,
     Kind.TOO_LARGE: errors.TooMuch,
     Kind.SESSION_TOO_LARGE: errors.SessionTooMuch,
@@ -195,6 +196,8 @@ def fail(
     error = _ERRORS.get(kind, errors.ConfigurationError)(sentence)
     if isinstance(error, errors.ConfigurationError):
         error.may_pass = kind in _MAY_PASS
+    if isinstance(error, errors.TryAgain):
+        error.deadlock = kind is Kind.DEADLOCK
     if isinstance(error, errors.NoRight) and user:
         error.user = shell_word(user)
     clean = masked(str(cause), secrets)

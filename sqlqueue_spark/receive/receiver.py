@@ -218,6 +218,7 @@ class Receiver:
         except ConnectionLost as error:
             log.warning("claim_lost queue=%s rows=%d: %s", self._pool.title, held.count, error)
             held.release()
+            self._scanner.give_up_ahead()
             self._scanner.look_from_start_next()
             raise
         except SqlQueueError as error:

@@ -14,6 +14,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.options import RECEIVE_ONLY, ConnectionOptions
+from tests.support import tampering
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import NAME, forwarding
 from tests.support.messages import message_ids
@@ -183,3 +184,27 @@ def test_a_lost_connection_does_not_hide_a_crash(postgresql, orders):
         assert stream.trigger()
         with at_step(fail_points.DELETED, die), pytest.raises(Crash):
             stream.trigger()
+
+
+@pytest.mark.parametrize("ahead", ["true", "false"])
+def test_a_change_of_a_destination_and_then_of_the_queue_goes_through_in_one_transaction(
+    postgresql, orders, billing, ahead
+):
+    """It waits for the claim, which waits for it when it is settled. Only to give the claim up ends that."""
+    ((name,),) = postgresql.fetch("SELECT current_database()")
+    postgresql.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '100ms'")
+    with (
+        psycopg.connect(postgresql.url) as operator,
+        ThreadPoolExecutor() as pool,
+        forwarding(
+            postgresql, orders, claimAhead=ahead, maxMessagesPerTrigger="4", commandTimeout="10s"
+        ) as stream,
+    ):
+        assert stream.trigger()
+        operator.execute("SET deadlock_timeout = '1min'")  # the server looks for a deadlock in our name
+        operator.execute("ALTER TABLE billing ADD note text")
+        altered = pool.submit(operator.execute, "ALTER TABLE orders ADD note text; COMMIT")
+        eventually(lambda: tampering.a_session_waits(postgresql))
+        stream.drain()
+        altered.result()
+        assert (stream.crashes, sorted(ids_in(billing))) == (0, message_ids(range(10)))

@@ -63,6 +63,7 @@ def test_errors_of_sql_server_have_their_kind(sqlstate, number, kind):
         ("53200", Kind.TOO_LARGE),
         ("53300", Kind.TOO_MANY),
         ("55006", Kind.GAVE_WAY),
+        ("40P01", Kind.DEADLOCK),
         *[(state, Kind.TABLE_TAKES_NOTHING) for state in ("0A000", "2200H", "55000")],
         ("42501", Kind.NO_RIGHT),
         ("23502", Kind.OTHER),

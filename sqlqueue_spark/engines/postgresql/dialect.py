@@ -23,7 +23,8 @@ _KINDS = {
     **dict.fromkeys(("25P03", "25P04", "57P01", "57P02", "57P05"), Kind.CONNECTION_LOST),
     **dict.fromkeys(("28000", "28P01"), Kind.LOGIN_REFUSED),
     **dict.fromkeys(("3F000", "42P01"), Kind.NO_TABLE),
-    **dict.fromkeys(("40001", "40P01", "55006"), Kind.GAVE_WAY),  # 55006: others are kept out
+    **dict.fromkeys(("40001", "55006"), Kind.GAVE_WAY),  # 55006: others are kept out
+    "40P01": Kind.DEADLOCK,
     **dict.fromkeys(("42703", "42804", "42883", "42809"), Kind.WRONG_SHAPE),
     "25006": Kind.READ_ONLY,  # a standby, or a database or login whose transactions are read-only
     # What follows says nothing of a row: the table takes no COPY or takes none in a WITH (row security, a

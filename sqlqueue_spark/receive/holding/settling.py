@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.engines.database_retry import Retry
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError, TryAgain
 from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch
@@ -44,7 +44,8 @@ class OpenClaim(NextBatch):
         """Delete the rows, send what the batch has staged, and commit.
 
         Spark has logged the batch, so its rows are not given back for a passing reason. An attempt that fails
-        is undone to a savepoint, and tried again for ``commandTimeout``.
+        is undone to a savepoint, and tried again for ``commandTimeout``. A second deadlock says that another
+        session waits for the claim itself, which is given up then: it is locked again behind that session.
 
         :param send: sends in the open transaction. It may be called again after its work was undone.
         :returns: what ``send`` returned.
@@ -55,7 +56,7 @@ class OpenClaim(NextBatch):
         if own := self.settling is Settling.ITS_CLAIM:
             fail_points.step(fail_points.COMMIT_LOGGED)
         connection, queue = session.connection, session.name
-        told = False
+        told, deadlocks = False, 0
 
         def attempt() -> int | None:
             with connection.attempt():
@@ -66,7 +67,10 @@ class OpenClaim(NextBatch):
             return sent
 
         def tell(error: SqlQueueError) -> None:
-            nonlocal told
+            nonlocal told, deadlocks
+            deadlocks += isinstance(error, TryAgain) and error.deadlock
+            if deadlocks > 1:
+                raise ConnectionLost(str(error)) from error
             if not told and may_go_away(error):
                 log.warning("settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
                             queue, self.count, error)  # fmt: skip
