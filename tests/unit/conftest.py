@@ -1,6 +1,6 @@
 import pytest
 
-from tests.support import recording
+from tests.support import handlers_time, recording
 
 
 @pytest.fixture(scope="module")
@@ -9,3 +9,10 @@ def library(tmp_path_factory):
     if (reason := recording.missing()) is not None:
         pytest.skip(reason)
     return recording.compiled(tmp_path_factory.mktemp("recording"))
+
+
+@pytest.fixture
+def standing_time():
+    """Handlers take no time, unless they say that it passes."""
+    with handlers_time.standing():
+        yield

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Send, WorkerDied, child_handler
 from sqlqueue_spark.handling.child_handler import HandlingTask
 from sqlqueue_spark.handling.handler_calls import Handler, Limits
+from tests.support.handlers_time import passes
 from tests.unit.test_handling import batch
 
 SENT = "sent"
@@ -180,10 +182,11 @@ def test_every_message_may_end_its_process():
 
 
 def hang():
-    """Within C, where no alarm is heard."""
-    sum(itertools.repeat(0))
+    """Within C, where no alarm is heard; that is where the time passes."""
+    any(itertools.chain(map(passes, [60]), itertools.repeat(0)))
 
 
+@pytest.mark.usefixtures("standing_time")
 @pytest.mark.parametrize("retries, calls", [(0, 1), (5, 2)])
 def test_the_message_that_hangs_fails_and_the_others_are_handled(tmp_path, retries, calls):
     def handle(message):
@@ -196,35 +199,49 @@ def test_the_message_that_hangs_fails_and_the_others_are_handled(tmp_path, retri
     assert noted(tmp_path) == ["2"] * calls
 
 
+@pytest.mark.usefixtures("standing_time")
 def test_a_handler_that_swallows_every_alarm_is_killed():
     def handle(message):
         while message.row_version == 2:
             with contextlib.suppress(BaseException):
+                passes(60)
                 time.sleep(600)
         return Send("Billing")
 
     assert outcomes(handle, batch(1, 2, 3), timeout=0.1) == [SENT, "HandlerTimeout", SENT]
 
 
-def test_a_process_that_waited_for_its_reader_is_not_taken_for_one_that_hangs():
+@pytest.mark.usefixtures("standing_time")
+def test_a_process_that_waited_for_its_reader_is_not_taken_for_one_that_hangs(monkeypatch):
     """The reader may wait for a sink whose database restarts. Here the process then goes on slowly."""
-    handling = task(lambda _: Send("Billing", body=b"x" * 3_000_000), timeout=0.2)
+    handling = task(lambda _: Send("Billing", body=b"x" * 3_000_000))
     given = iter(handling(iter([batch(*range(1, 9))])))
     found = next(given).num_rows
-    assert handling._child is not None
-    pid = handling._child._pid
-    time.sleep(1.5)
-    os.kill(pid, signal.SIGSTOP)
-    threading.Timer(0.5, os.kill, [pid, signal.SIGCONT]).start()
+    child = handling._child
+    assert child is not None
+    assert select.select([child._channel], [], [], 60)[0]  # it gives away more than the channel holds
+    passes(600)
+    os.kill(child._pid, signal.SIGSTOP)
+    looks, look = itertools.count(1), child._reap
+
+    def looked(seconds):
+        if next(looks) == 3:
+            os.kill(child._pid, signal.SIGCONT)
+        return look(seconds)
+
+    monkeypatch.setattr(child, "_reap", looked)
     rest = list(given)
+    assert next(looks) > 3
     assert found + sum(each.num_rows for each in rest) == 8
     assert [each["Failure"].null_count for each in rest] == [each.num_rows for each in rest]
 
 
+@pytest.mark.usefixtures("standing_time")
 def test_a_handler_that_hears_the_alarm_keeps_its_process(tmp_path):
     def handle(message):
         note(tmp_path, os.getpid())
         if message.row_version == 2:
+            passes(0.15)
             time.sleep(600)
         return Send("Billing")
 

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from sqlqueue_spark.handling import Reply, Send
+from tests.support.handlers_time import passes
 from tests.unit.test_handling import OutOfStock, batch
 from tests.unit.test_handling_child import SENT, no_child_is_left, outcomes, task  # noqa: F401 -- a fixture for every test
 
@@ -50,6 +51,7 @@ async def coroutine():
 
 
 def endless():
+    passes(0.3)
     while True:
         yield Send("Billing", body=b"x" * 1000)
         time.sleep(0.01)
@@ -114,6 +116,7 @@ def test_a_body_that_contains_itself_fails_its_message():
     assert second(lambda _: Send("Billing", body=itself))["ExceptionType"].endswith("WrongAnswer")
 
 
+@pytest.mark.usefixtures("standing_time")
 @pytest.mark.parametrize(
     "answer, kind",
     [
@@ -220,6 +223,7 @@ def test_an_exception_with_20_mb_of_text_is_cut():
 # -- what is left behind --------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("standing_time")
 def test_signal_handlers_that_are_changed_do_not_matter():
     """An alarm that is ignored is set again, for a handler that hangs later."""
 
@@ -229,27 +233,32 @@ def test_signal_handlers_that_are_changed_do_not_matter():
                 signal.signal(number, signal.SIG_IGN)
             time.sleep(0.06)
         if message.row_version == 2:
+            passes(0.3)
             time.sleep(600)
         return Send("Billing", body=[os.getpid()])
 
     assert outcomes(handle, batch(1, 2, 3), timeout=0.2) == [SENT, "HandlerTimeout", SENT]
 
 
+@pytest.mark.usefixtures("standing_time")
 def test_an_alarm_of_the_handler_itself_does_not_matter():
     def handle(message):
         if message.row_version == 1:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
         if message.row_version == 2:
+            passes(0.3)
             time.sleep(600)
         return Send("Billing")
 
     assert outcomes(handle, batch(1, 2, 3), timeout=0.2) == [SENT, "HandlerTimeout", SENT]
 
 
+@pytest.mark.usefixtures("standing_time")
 def test_signals_that_are_blocked_do_not_matter():
     def handle(message):
         signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
         if message.row_version == 2:
+            passes(60)  # no alarm is heard
             time.sleep(600)
         return Send("Billing")
 
