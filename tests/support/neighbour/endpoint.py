@@ -168,14 +168,14 @@ class Neighbour:
         while self._pump.may_begin():
             stood_still = self._pump.stands_still
             try:
-                found = receiver.receive()
+                if not receiver.receive():
+                    self._pump.no_more()
+                if stood_still:  # a receive that had begun before tells nothing
+                    self._pump.went_well()
             except StandsStillError:
                 self._pump.no_more(stands_still=True)
-                continue
-            if not found:
-                self._pump.no_more()
-            if stood_still:  # a receive that had begun before tells nothing
-                self._pump.went_well()
+            finally:
+                self._pump.has_ended()
 
     def _handling(self, row_version: int) -> None:
         """Handle a message for as long as the habits say."""

@@ -174,11 +174,14 @@ class Receiver:
 
 
 class Pump:
-    """How many receives may begin: as many as the last look has said, one where the endpoint stands still."""
+    """How many receives may begin: as many as the last look has said, one where the endpoint stands still.
+
+    That one begins when all others have ended. A real endpoint rests for so long that they have.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._starts = 0
+        self._starts = self._under_way = 0
         self._over = False
         #: Whether the last receive has ended with a row that cannot be received.
         self.stands_still = False
@@ -186,20 +189,30 @@ class Pump:
     def allow(self, starts: int) -> None:
         """Let this number of receives begin; returns when they have, or when one of them found nothing."""
         with self._changed:
+            if self.stands_still:
+                self._changed.wait_for(lambda: self._under_way == 0 or self._over)
             self._starts = 1 if self.stands_still else starts
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._starts == 0 or self._over)
 
     def may_begin(self) -> bool:
-        """Wait until a receive may begin; False when the endpoint ends."""
+        """Wait until a receive may begin, which says when it :meth:`has_ended`;
+        False when the endpoint ends.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._starts > 0 or self._over)
             if self._over:
                 return False
             self._starts -= 1
+            self._under_way += 1
             if self._starts == 0:
                 self._changed.notify_all()
             return True
+
+    def has_ended(self) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._changed.notify_all()
 
     def no_more(self, *, stands_still: bool = False) -> None:
         """A receive has found nothing, or a row that cannot be received:
