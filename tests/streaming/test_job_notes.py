@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 
 import psycopg
 import pytest
@@ -94,25 +93,28 @@ def test_rows_that_were_put_back_and_not_received_are_left(engine, elsewhere, th
     assert (numbers_in(billing), wrong.count(), outgoing.count()) == ([0, 1, 2], 0, 3)
 
 
-def test_rows_that_come_back_when_a_run_has_seen_its_end_are_left(engine, elsewhere, third, job, outgoing):
+def test_rows_that_come_back_when_a_run_has_seen_its_end_are_left(
+    engine, elsewhere, third, job, outgoing, monkeypatch
+):
     """A run with an end receives what stood in the queue when it began."""
     billing, wrong = with_billing(elsewhere, third)
-    waiting, local = DelayedRows(engine, "outgoing"), engine.queue("local")
+    waiting, local, send = DelayedRows(engine, "outgoing"), engine.queue("local"), SqlQueueSink.__call__
     with gated(elsewhere.url) as gate:
 
-        def come_back():
-            eventually(lambda: local.count() >= 6)
-            gate.open()
+        def sent_until_the_end(sink, frame, number):
+            send(sink, frame, number)
+            if local.count() == 7:  # it was the last batch
+                assert waiting.count() == 3
+                gate.open()
+                eventually(lambda: waiting.count() == 0)
 
         sent_and_not_settled(job, outgoing, gate.url)
         gate.shut()
         store(outgoing, range(4, 10), to=None)
-        back = threading.Thread(target=come_back)
-        back.start()
+        monkeypatch.setattr(SqlQueueSink, "__call__", sent_until_the_end)
         slow = ("--set", "source.maxMessagesPerTrigger=1", "--set", "sink.retryInterval=50ms")
-        assert job(*STORE, "--local-queue", "local", *slow, to=gate.url)[0] == 0
-        back.join()
-    assert outgoing.count() + waiting.count() == 3
+        assert job(*STORE, "--local-queue", "local", *slow, to=gate.url) == (0, "")
+    assert (outgoing.count(), waiting.count(), local.count()) == (3, 0, 7)
     assert left(job(*STORE, "--local-queue", "local", to=third.url))
     assert (numbers_in(billing), wrong.count()) == ([0, 1, 2], 0)
 
