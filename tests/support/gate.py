@@ -19,6 +19,8 @@ class Gate:
         self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
         self._port = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
+        #: A client that comes while the gate is being shut is thrown out too, or not let in.
+        self._letting_in = threading.Lock()
         #: How many connections were let in.
         self.entered = 0
         # In a url or a connection string.
@@ -27,15 +29,17 @@ class Gate:
 
     def shut(self) -> None:
         """No new client comes in, and the clients that are in are thrown out."""
-        if self._listener is not None:
-            _cut(self._listener)
-            self._listener = None
+        with self._letting_in:
+            if self._listener is not None:
+                _cut(self._listener)
+                self._listener = None
         self.cut()
 
     def cut(self) -> None:
         """Break what is open. Who comes again is let in."""
-        while self._sockets:
-            _cut(self._sockets.pop())
+        with self._letting_in:
+            while self._sockets:
+                _cut(self._sockets.pop())
 
     def open(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", self._port))
@@ -50,12 +54,13 @@ class Gate:
                 client, _ = listener.accept()
             except OSError:
                 return
-            if self._listener is not listener:
-                _cut(client)
-                return
-            server = socket.create_connection(self._server)
-            self.entered += 1
-            self._sockets += [client, server]
+            with self._letting_in:
+                if self._listener is not listener:
+                    _cut(client)
+                    return
+                server = socket.create_connection(self._server)
+                self.entered += 1
+                self._sockets += [client, server]
             for one, other in ((client, server), (server, client)):
                 threading.Thread(target=_pass_on, args=[one, other], daemon=True).start()
 
