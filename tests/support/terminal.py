@@ -1,5 +1,6 @@
 """The command ``sqlqueue`` on a terminal, as a person has it: what it shows, what is typed, and Ctrl-C."""
 
+import codecs
 import contextlib
 import fcntl
 import os
@@ -27,6 +28,7 @@ class Terminal:
     def __init__(self, process: "subprocess.Popen[bytes]", master: int) -> None:
         self._process = process
         self._master = master
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end within a letter
         self.shown = ""
 
     def type(self, text: str) -> None:
@@ -53,7 +55,7 @@ class Terminal:
                 read = os.read(self._master, 1 << 16)
             except OSError:  # no process has the terminal open any more
                 return False
-            self.shown += read.decode()
+            self.shown += self._decoder.decode(read)
             return bool(read)
         return True
 
