@@ -24,6 +24,8 @@ from tests.verdict.probes import Facts, Probe, Verdict
 ROWS = 7
 #: Readers send what is smaller before anybody can look.
 LARGE = 4_000_000
+#: A look for neighbours, which comes four times a second, has locks of its own and belongs to no step.
+ALONE = {"claimAhead": "false", "neighbourHeadroom": "0"}
 STEPS = (
     "idle",
     "claimed",
@@ -87,7 +89,7 @@ def probes(expected: Mapping[str, Expected]) -> Iterator[Probe[Mapping[str, Lock
 
 def _receiving(place: Place, still: Still) -> Iterator[tuple[str, Locks]]:
     queue = place.new_queue("orders")
-    options = {"claimAhead": "false", "maxBytesPerTrigger": "1g", "maxConcurrency": "1", **place.login}
+    options = {**ALONE, "maxBytesPerTrigger": "1g", "maxConcurrency": "1", **place.login}
     with streaming(place.engine, queue, commit=True, **options) as stream:
         assert not stream.trigger()
         yield still("idle", stream.name)
@@ -114,7 +116,7 @@ def _forwarding(place: Place, still: Still) -> Iterator[tuple[str, Locks]]:
     with connect(place.target()) as connection, connection.transaction():
         Stage(connection, Table(table=STAGE, schema=place.engine.default_schema)).create()
     source.insert(ROWS)
-    with forwarding(place.engine, source, claimAhead="false", **place.login) as stream:
+    with forwarding(place.engine, source, **ALONE, **place.login) as stream:
         stream.sink_says = place.login
         seen: list[tuple[str, Locks]] = []
         assert stream.construct()
