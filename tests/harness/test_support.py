@@ -2,8 +2,11 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
 from datetime import datetime
 from pathlib import Path
 from uuid import UUID
@@ -13,6 +16,7 @@ import pytest
 
 from tests import conftest
 from tests.support import sqlserver
+from tests.support.gate import gated
 from tests.support.messages import Row, body, headers, message_id, row_id, row_ids
 from tests.support.spark_home import INSTALLED, fill
 from tests.support.versions import SQLSERVER_VARIABLE
@@ -153,3 +157,23 @@ def test_in_the_tests_spark_the_installed_package_stands_for_the_zip(tmp_path):
         env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=True, text=True,
     ).stdout.split()  # fmt: skip
     assert said == [str(INSTALLED.with_name("py4j") / "__init__.py"), str(INSTALLED / "__init__.py")]
+
+
+def test_a_gate_that_is_shut_throws_out_a_client_that_had_just_knocked(monkeypatch):
+    """It was on its way to the server meanwhile."""
+    knocked, opened = threading.Event(), socket.create_connection
+
+    def slowly(*given):
+        knocked.set()
+        time.sleep(0.2)
+        return opened(*given)
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        gated(f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/shop") as gate,
+    ):
+        monkeypatch.setattr(socket, "create_connection", slowly)
+        with opened(("127.0.0.1", gate._port), timeout=30) as client:
+            assert knocked.wait(30)
+            gate.shut()
+            assert client.recv(1) == b""
