@@ -19,6 +19,7 @@ from tests.support import sqlserver
 from tests.support.gate import gated
 from tests.support.messages import Row, body, headers, message_id, row_id, row_ids
 from tests.support.spark_home import INSTALLED, fill
+from tests.support.terminal import terminal
 from tests.support.versions import SQLSERVER_VARIABLE
 
 LIVE = ("tests/conformance", "tests/command_line", "tests/streaming", "tests/faults")
@@ -177,3 +178,15 @@ def test_a_gate_that_is_shut_throws_out_a_client_that_had_just_knocked(monkeypat
             assert knocked.wait(30)
             gate.shut()
             assert client.recv(1) == b""
+
+
+def test_a_terminal_reads_a_letter_that_comes_in_two_parts():
+    """As the bar of a busy program does."""
+    program = (
+        r"import os, tty; tty.setraw(0); os.write(1, b'a \xe2\x96'); os.read(0, 1); os.write(1, b'\x88 b')"
+    )
+    with terminal("-c", program, program=sys.executable) as shown:
+        shown.until("a ")
+        shown.type("x")
+        assert shown.end() == 0
+    assert shown.shown == "a \u2588 b"
