@@ -161,7 +161,7 @@ class ChildProcess:
                 self._died()
             ended = self._reap(0)
             waited = time.monotonic() - began
-            if not ended and waited > self._grace and self._seen.is_overdue(self._grace):
+            if not ended and waited > self._timeout + self._grace and self._seen.is_overdue(self._grace):
                 self._kill_hung()
 
     def _kill_hung(self) -> Never:
