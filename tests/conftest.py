@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.engines import database_retry
-from tests.support import extended_events, mariadb, versions
+from tests.support import extended_events, kept_connections, mariadb, versions
 from tests.support.engines import Engine, QueueTable
 from tests.support.in_memory import keep_temporary_files_in_memory
 from tests.support.odd_settings import SETTINGS, make_odd
@@ -88,6 +88,13 @@ def _short_pauses() -> Iterator[None]:
     """
     with mock.patch.object(database_retry, "JITTER", 0.05):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_connection_is_left() -> Iterator[None]:
+    """What the tests have kept is closed. While Python ends it may be an error that it is open."""
+    yield
+    kept_connections.forget_all()
 
 
 @pytest.fixture(autouse=True)

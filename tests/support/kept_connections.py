@@ -37,6 +37,12 @@ def forget(url: str) -> None:
         connection.close()
 
 
+def forget_all() -> None:
+    """Close all connections that are kept."""
+    while _kept:
+        _kept.popitem()[1].close()
+
+
 def _keep(url: str, connection: psycopg.Connection[Any]) -> None:
     forget(url)  # what the block itself has kept
     if threading.current_thread() is threading.main_thread():
