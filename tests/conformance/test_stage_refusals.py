@@ -24,6 +24,7 @@ from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_name import table_named, table_of
 from tests.support import tampering
+from tests.support.clock import impatient_settling
 from tests.support.delayed import DelayedRows, in_an_hour
 from tests.support.driver import at_step
 from tests.support.forwarding import NAME, forwarding, staged
@@ -91,7 +92,7 @@ def test_a_refusal_is_found_before_the_batch_is_logged(engine, queue, billing):
 def test_a_refusal_when_settling_can_be_mended(engine, queue, billing):
     """What the destination refuses is named."""
     queue.insert(10)
-    with forwarding(engine, queue, commandTimeout="100ms") as stream:
+    with forwarding(engine, queue) as stream:
         assert stream.trigger()
         demand_a_column(engine, billing)
         said = (
@@ -100,7 +101,7 @@ def test_a_refusal_when_settling_can_be_mended(engine, queue, billing):
             r"queue. Mend the table or the rights to it, and start the stream. "
             r"Its 10 rows are free again; remove "
         )
-        with pytest.raises(QueueError, match=said):
+        with impatient_settling(), pytest.raises(QueueError, match=said):
             stream.trigger()
         stream.crash()
         billing.execute(UNDO[engine.name])

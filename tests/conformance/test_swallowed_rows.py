@@ -21,6 +21,7 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions
+from tests.support.clock import impatient_settling
 from tests.support.delayed import DelayedRows, in_an_hour, move
 from tests.support.driver import streaming
 from tests.support.error_rows import fail, full
@@ -133,10 +134,10 @@ def test_an_outbox_that_drops_keys_is_an_error(postgresql, orders, outbox, mode)
 def test_a_destination_that_drops_what_was_staged_keeps_the_batch(postgresql, orders, billing, how):
     """It is found before the batch is logged, or at the latest when it is settled."""
     orders.insert(5)
-    with forwarding(postgresql, orders, commandTimeout="100ms") as stream:
+    with forwarding(postgresql, orders) as stream:
         assert stream.trigger()
         swallow(postgresql, "billing", how)
-        with pytest.raises(QueueError) as caught:
+        with impatient_settling(), pytest.raises(QueueError) as caught:
             stream.trigger()
         assert counts(caught.value) == (0, 5)
         stream.crash()

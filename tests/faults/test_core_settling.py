@@ -14,7 +14,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.options import RECEIVE_ONLY, ConnectionOptions
-from tests.support import tampering
+from tests.support.clock import impatient_settling
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import NAME, forwarding
 from tests.support.messages import message_ids
@@ -89,13 +89,13 @@ def test_a_destination_that_refuses_rows_gets_them_later(postgresql, orders, bil
 
 def test_a_batch_that_cannot_be_settled_ends_the_stream(postgresql, orders, billing):
     """After commandTimeout, with the remedy."""
-    with forwarding(postgresql, orders, commandTimeout="300ms") as stream:
+    with forwarding(postgresql, orders) as stream:
         assert stream.trigger()
         refusing(billing)
-        with pytest.raises(SqlQueueError) as caught:
+        with impatient_settling(), pytest.raises(SqlQueueError) as caught:
             stream.trigger()
         assert str(caught.value).startswith("The last batch of orders@[public]@[")
-        assert "is done but could not be settled within commandTimeout (0 s): " in str(caught.value)
+        assert "is done but could not be settled within commandTimeout (300 s): " in str(caught.value)
         assert "not today" in str(caught.value)
         assert str(caught.value).endswith(
             "Its 10 rows are free again; remove the cause and start the stream, "
@@ -137,13 +137,14 @@ def test_an_atomic_batch_is_settled_by_its_stage_though_its_source_asks_an_outbo
 
 
 def test_settling_does_not_cut_off_a_long_statement(postgresql, orders, billing):
+    """No limit is set while it runs."""
     billing.execute(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.6); "
-        "RETURN NULL; END $$"
+        "CREATE FUNCTION limited() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF current_setting('statement_timeout') <> '0' THEN RAISE 'cut off'; END IF; RETURN NULL; END $$"
     )
-    with forwarding(postgresql, orders, commandTimeout="300ms") as stream:
+    with forwarding(postgresql, orders) as stream, impatient_settling():
         assert stream.trigger()
-        billing.execute("CREATE TRIGGER slow AFTER INSERT ON {table} EXECUTE FUNCTION slow()")
+        billing.execute("CREATE TRIGGER limited AFTER INSERT ON {table} EXECUTE FUNCTION limited()")
         assert stream.trigger() is False
     assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
 

@@ -4,6 +4,7 @@ import contextlib
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -23,11 +24,12 @@ from tests.support.waiting import eventually
 @pytest.mark.tier("all")
 def test_a_slow_reader_does_not_run_into_the_command_timeout(engine, queue):
     queue.insert(16, size=4 << 20)  # more than any buffer between here and the server takes
-    with streaming(engine, queue, commandTimeout="1s") as stream:
+    with streaming(engine, queue) as stream:
         assert stream.construct()
         (part,) = stream.plan()
         pause, rows = threading.Event(), 0
-        for batch in SliceReader(Target.of(stream.options)).read(part):
+        target = replace(Target.of(stream.options), command_timeout=timedelta(seconds=1))
+        for batch in SliceReader(target).read(part):
             if rows == 0:
                 pause.wait(2)  # a sink that takes its time
             rows += batch.num_rows
