@@ -248,7 +248,7 @@ def test_a_count_that_waits_shows_a_clock(postgresql):
     with psycopg.connect(postgresql.url) as holder:
         holder.execute('LOCK TABLE "orders"')
         with terminal("length", "orders", "--url", postgresql.url) as shown:
-            shown.until("counting orders: 00:01")
+            shown.until(re.compile("counting orders: 00:0[1-9]"))  # a busy machine may leave a second out
             holder.rollback()
             assert shown.end() == 0
     assert re.search(r"rows +1\r\n", shown.shown)

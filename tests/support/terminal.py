@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -34,10 +35,11 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def until(self, text: str) -> str:
+    def until(self, text: str | re.Pattern[str]) -> str:
         """Wait until the terminal has shown this; gives all that it has shown."""
         deadline = time.monotonic() + _PATIENCE
-        while text not in self.shown:
+        wanted = re.compile(re.escape(text)) if isinstance(text, str) else text
+        while not wanted.search(self.shown):
             assert time.monotonic() < deadline, f"{text!r} was not shown, but {self.shown!r}"
             assert self._read(), f"it ended before it showed {text!r}: {self.shown!r}"
         return self.shown
