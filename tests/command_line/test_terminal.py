@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import select
 
 import psycopg
 import pytest
@@ -173,7 +174,8 @@ def test_ctrl_c_in_a_look_is_exit_code_130(postgresql):
         reader, writer = os.pipe()
         queue.insert(30_000, start=1, size=1_000)
         with terminal("peek", "orders", "--all", "--json", "--url", postgresql.url, stdout=writer) as shown:
-            shown.until("rows [")  # the pipe is full, and a bar says how far it came
+            shown.until("rows [")  # a bar says how far it came
+            eventually(lambda: not select.select([], [writer], [], 0)[1])  # the pipe is full
             shown.type(CTRL_C)
             assert shown.end() == 130
         os.close(reader)
