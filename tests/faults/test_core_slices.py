@@ -6,10 +6,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.engines.open_connection import Target
+from sqlqueue_spark.engines.open_connection import Target, open_reader
 from sqlqueue_spark.errors import ClaimLost, LockTimeout, QueueError
 from sqlqueue_spark.plain_text import shell_word
 from sqlqueue_spark.receive import SliceReader
@@ -29,11 +30,12 @@ def test_a_slow_reader_does_not_run_into_the_command_timeout(engine, queue):
         (part,) = stream.plan()
         pause, rows = threading.Event(), 0
         target = replace(Target.of(stream.options), command_timeout=timedelta(seconds=1))
-        for batch in SliceReader(target).read(part):
-            if rows == 0:
-                pause.wait(2)  # a sink that takes its time
-            rows += batch.num_rows
-        assert rows == 16
+        with mock.patch.object(slice_reader, "open_reader", wraps=open_reader) as opened:
+            for batch in SliceReader(target).read(part):
+                if rows == 0:
+                    pause.wait(2)  # a sink that takes its time
+                rows += batch.num_rows
+        assert (rows, opened.call_count) == (16, 1)  # a statement that was cut off would be said again
 
 
 @pytest.mark.tier("all")
