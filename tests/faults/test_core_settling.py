@@ -14,6 +14,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.options import RECEIVE_ONLY, ConnectionOptions
+from tests.support import tampering
 from tests.support.clock import impatient_settling
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import NAME, forwarding
