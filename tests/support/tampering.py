@@ -31,8 +31,8 @@ _SQLSERVER = {
     # Microsoft's driver has a transaction open from the moment it connects.
     # So only a transaction with locks counts.
     "in a transaction": "SELECT s.session_id FROM sys.dm_exec_sessions AS s WHERE s.program_name = '%s' AND "
-    "EXISTS (SELECT 1 FROM sys.dm_tran_locks AS l WHERE l.request_session_id = s.session_id AND "
-    "l.resource_type <> 'DATABASE')",
+    "s.database_id = DB_ID() AND EXISTS (SELECT 1 FROM sys.dm_tran_locks AS l "
+    "WHERE l.request_session_id = s.session_id AND l.resource_type <> 'DATABASE')",
     "waiting": (
         "SELECT session_id FROM sys.dm_exec_requests WHERE blocking_session_id <> 0 AND database_id = DB_ID()"
     ),
