@@ -6,6 +6,7 @@ engines are enough for.
 """
 
 import contextlib
+import inspect
 import itertools
 import os
 import shutil
@@ -32,7 +33,7 @@ from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick_java
 from tests.support.spark_home import python_path, spark_home
 from tests.support.sparks import check_java, start_spark
-from tests.support.sqlserver import SqlServerEngine, emptied, opened, set_row_versions
+from tests.support.sqlserver import SqlServerEngine, emptied, opened, set_row_versions, warned_of
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 from tests.support.wheel import Installed, install
 from tests.tiers import tiers, tiers_of
@@ -200,6 +201,7 @@ def _sqlserver(request: pytest.FixtureRequest, variant: str) -> Iterator[SqlServ
     if variant != "sqlserver":
         lookalikes.require("alters_databases")
     url = request.getfixturevalue("sqlserver_database")("test_rcsi" if row_versions else "test")
+    warned_of(url)
     if lookalikes.given().alters_databases:
         set_row_versions(url, row_versions)
     with contextlib.ExitStack() as watching:
@@ -292,7 +294,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if path.stem in _VARIED_FILES
             else []
         )
-        metafunc.parametrize("engine", [*_engines(path), *odd], indirect=True)
+        # A test that asks for one engine by name has tables of that engine, by whatever fixture they come.
+        of_one = "postgresql" in inspect.signature(metafunc.function).parameters
+        engines = ["postgresql"] if of_one else [*_engines(path), *odd]
+        metafunc.parametrize("engine", engines, indirect=True)
 
 
 def _engines(path: Path) -> tuple[str, ...]:

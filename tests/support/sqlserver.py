@@ -168,7 +168,7 @@ class SqlServerQueue(QueueTable):
 
     @contextmanager
     def session(self) -> Iterator[SqlServerSession]:
-        with connected(self._url) as connection:
+        with connected(str(OdbcString.of(self._url).completed({"APP": "somebody else"}))) as connection:
             yield SqlServerSession(connection, self.table)
 
     @contextmanager
@@ -258,6 +258,13 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
             # A session ends only a while after KILL has returned.
             eventually(lambda: not _sessions(connection, number))
             connection.execute(f"DROP DATABASE {quoted(name)}")
+
+
+def warned_of(url: str) -> None:
+    """Let the package warn of a url now: it does so once in a process, and a test may count warnings."""
+    import pyodbc
+
+    Login.of(Target(url=url), pyodbc.drivers())
 
 
 def set_row_versions(url: str, on: bool) -> None:
