@@ -1,15 +1,22 @@
 """A row that no client can read stays where it is, and the rows around it go on."""
 
+import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 
 from sqlqueue_spark.administration import error_discard, error_queue, failed_retry, queue_peek
+from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
+from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.error_row import TOO_LARGE, Selection
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
 from sqlqueue_spark.plain_text import warn_once
 from sqlqueue_spark.receive.reading.peek import present_rows
+from sqlqueue_spark.receive.reading.slices import SCHEMA
+from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.tables import queues
 from tests.support.driver import streaming
 from tests.support.messages import HEADERS, row_id
 
@@ -54,6 +61,19 @@ def test_a_stream_goes_on_around_it_and_names_it_once(engine, filled, caplog, mo
     assert filled.ids() == LARGE
     said = [each for each in caplog.messages if each.startswith("too_large_to_read")]
     assert [each.partition(" row=")[2].partition(":")[0] for each in said] == [*map(str, large)]
+
+
+@pytest.mark.parametrize("name", ["read", "read_unexpired"])
+@pytest.mark.parametrize("row_versions", [False, True])
+def test_who_reads_the_rows_around_it_does_not_fetch_it(engine, filled, name, row_versions):
+    target = Target(url=engine.url)
+    with connect(target) as connection, connection.transaction():
+        found = queues.get(connection, "orders", Naming(default_schema=engine.default_schema)).table
+    statement = queues.read_statement(target.dialect, replace(found, row_versions=row_versions), name)
+    with contextlib.closing(open_reader(target)) as reader:
+        batches = reader.batches(statement, RowSet.of(filled.row_versions()), SCHEMA)
+        fetched = [each for batch in batches for each in batch["Id"].to_pylist()]
+    assert fetched == [*map(str, SMALL)]
 
 
 def test_a_look_at_the_queue_leaves_it_out(engine, filled):

@@ -7,6 +7,6 @@ SELECT TOP (10000) LOWER(CONVERT(char(36), Id)) AS Id,
        Body,
        RowVersion
 FROM [dbo].[orders] WITH (FORCESEEK)
-WHERE RowVersion BETWEEN :first AND :last
+WHERE RowVersion BETWEEN :first AND :last AND COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) <= 1000000000
 ORDER BY RowVersion
 OPTION (FAST 1)

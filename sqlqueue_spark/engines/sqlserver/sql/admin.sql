@@ -168,9 +168,9 @@ OPTION (FAST 1)
 
 -- name: purge
 -- Deletes the next rows, whatever they are.
--- The length of Headers and the hints as in take. DEADLOCK_PRIORITY LOW lasts until the batch ends. Where two
--- sessions lock an index key and its row in opposite orders, it makes the purge lose, so that no other
--- session loses work to a cleanup.
+-- The length of Headers serves as that of the row in take, hints as there. DEADLOCK_PRIORITY LOW lasts until
+-- the batch ends. Where two sessions lock an index key and its row in opposite orders, it makes the purge
+-- lose, so that no other session loses work to a cleanup.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (:count) RowVersion

@@ -143,8 +143,8 @@ WHERE MessageId >= N'outcomes' AND MessageId < N'outcomet'
 
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
--- The length of Operations and the hints are as that of Headers and those in take; 2,400 rows as in
--- outbox_add. GETUTCDATE() as in claim, DEADLOCK_PRIORITY as in purge: an endpoint that looks up an id goes
+-- The length of Operations serves as that of the row in take, hints as there; 2,400 rows as in outbox_add.
+-- GETUTCDATE() as in claim, DEADLOCK_PRIORITY as in purge: an endpoint that looks up an id goes
 -- from the key to the row, and the cleanup goes the other way; the endpoint must not lose.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (

@@ -5,6 +5,9 @@
 -- READUNCOMMITTED: the value is only a bound, and the statement must not wait for anyone.
 SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 
+-- shared: row_bytes
+COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0)
+
 -- name: claim
 -- Locks the next rows in RowVersion order.
 -- out: RowVersion, expired, bytes, whether it may be a message in transit
@@ -16,7 +19,7 @@ SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 -- SYSUTCDATETIME() the server would convert Expires in each row.
 SELECT RowVersion,
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
-       COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
+       {row_bytes} AS bytes,
        CAST(CASE WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination',
            Headers COLLATE Latin1_General_BIN2) > 0 THEN 1 ELSE 0 END AS bit) AS in_transit
 FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
@@ -100,7 +103,7 @@ OPTION (MAXDOP 1)
 -- or deleting. READCOMMITTEDLOCK as in oldest, FAST 1 as in claim.
 SELECT RowVersion,
        CAST(0 AS bit) AS expired,
-       COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
+       {row_bytes} AS bytes,
        CAST(CASE WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination',
            Headers COLLATE Latin1_General_BIN2) > 0 THEN 1 ELSE 0 END AS bit) AS in_transit
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
@@ -127,11 +130,11 @@ LOWER(CONVERT(char(36), Id)) AS Id,
 -- reads at most 2,400 rows, which is too few for a lock on the table, and the client fetches them all before
 -- it gives any away (windows.py). The shared locks pass the driver's update locks. READPAST steps over rows
 -- that others are just deleting; these rows are not in the claim. FORCESEEK: on a heap, the server may think
--- a scan of the whole backlog with a sort cheaper than the read of a wide range. READCOMMITTEDLOCK as in
--- oldest, FAST 1 as in claim.
+-- a scan of the whole backlog with a sort cheaper than the read of a wide range. Between others may stand a
+-- row that no client can read. READCOMMITTEDLOCK as in oldest, FAST 1 as in claim.
 SELECT TOP (2400) {message}
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE RowVersion BETWEEN :first AND :last
+WHERE RowVersion BETWEEN :first AND :last AND {row_bytes} <= {largest_row}
 ORDER BY RowVersion
 OPTION (FAST 1)
 
@@ -141,6 +144,7 @@ OPTION (FAST 1)
 SELECT TOP (2400) {message}
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE RowVersion BETWEEN :first AND :last AND (Expires IS NULL OR Expires > GETUTCDATE())
+  AND {row_bytes} <= {largest_row}
 ORDER BY RowVersion
 OPTION (FAST 1)
 
@@ -153,29 +157,26 @@ OPTION (FAST 1)
 -- FORCESEEK and FAST 1 as in read.
 SELECT TOP (10000) {message}
 FROM {queue} WITH (FORCESEEK)
-WHERE RowVersion BETWEEN :first AND :last
+WHERE RowVersion BETWEEN :first AND :last AND {row_bytes} <= {largest_row}
 ORDER BY RowVersion
 OPTION (FAST 1)
 
 -- name: take
 -- Deletes the rows of a range and returns them.
 -- READPAST must meet the locks of others while the statement looks for rows, because the delete itself would
--- wait. So the statement asks for the length of Headers: that condition is always true, and makes the server
--- look at the row and not only at an index key. FORCESEEK as in claim; the hint may stand in a FROM clause,
--- but not beside DELETE (error 10724). Columns as in read; OUTPUT may name a column of the common table
--- expression only where it is a plain expression (error 4186 forbids subqueries). MAXDOP 1 as in claim.
+-- wait. The length of the row makes the server look at the row and not only at an index key; a row that no
+-- client can read stays. FORCESEEK as in claim; the hint may stand in a FROM clause, but not beside DELETE
+-- (error 10724). Columns as in read; OUTPUT may name a column of the common table expression only where it is
+-- a plain expression (error 4186 forbids subqueries). MAXDOP 1 as in claim.
 WITH batch AS (
     SELECT TOP (:count)
            Id,
            CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
            CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
            CAST({Recoverable} AS bit) AS Recoverable,
-           Expires,
-           Headers,
-           Body,
-           RowVersion
+           Expires, Headers, Body, RowVersion
     FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    WHERE RowVersion BETWEEN :first AND :last AND COALESCE(DATALENGTH(Headers), 0) >= 0
+    WHERE RowVersion BETWEEN :first AND :last AND {row_bytes} <= {largest_row}
       AND (COALESCE(CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination',
           Headers COLLATE Latin1_General_BIN2), 0) = 0
            OR RowVersion IN ({in_transit}))
@@ -188,8 +189,7 @@ OUTPUT LOWER(CONVERT(char(36), deleted.Id)) AS Id,
        deleted.Recoverable,
        deleted.Expires,
        CAST(deleted.Headers AS nvarchar(max)) AS Headers,
-       deleted.Body,
-       deleted.RowVersion,
+       deleted.Body, deleted.RowVersion,
        CAST(CASE WHEN deleted.Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 OPTION (MAXDOP 1)
 
