@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 HELD = (
     r"^Rows of an unfinished batch of orders@\[\w+\]@\[\w+\] are still held by session \d+ "
-    r"\(somebody else, \w+@[^)]+\) after waiting lockTimeout; end that session if it is a stopped stream, "
+    r"\(another program, \w+@[^)]+\) after waiting lockTimeout; end that session if it is a stopped stream, "
     r"or raise lockTimeout\.$"
 )
 

@@ -112,7 +112,7 @@ class PostgresQueue(QueueTable):
 
     @contextmanager
     def session(self) -> Iterator[PostgresSession]:
-        connection = psycopg.connect(self._url, application_name="somebody else", client_encoding="utf8")
+        connection = psycopg.connect(self._url, application_name="another program", client_encoding="utf8")
         try:
             yield PostgresSession(connection, self.table)
         finally:

@@ -168,7 +168,7 @@ class SqlServerQueue(QueueTable):
 
     @contextmanager
     def session(self) -> Iterator[SqlServerSession]:
-        with connected(str(OdbcString.of(self._url).completed({"APP": "somebody else"}))) as connection:
+        with connected(str(OdbcString.of(self._url).completed({"APP": "another program"}))) as connection:
             yield SqlServerSession(connection, self.table)
 
     @contextmanager

@@ -8,10 +8,13 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.support.lookalikes import Abilities
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "sqlqueue_spark"
@@ -35,11 +38,10 @@ HABIT_WORDS: dict[str, int] = {
     "sqlqueue_spark/embedded": 1,  # a server of an earlier version has this line in its pg_hba.conf
     "tests/command_line": 3,  # names of headers and types
     "tests/conformance": 4,  # names of types, and a login
-    "tests/faults": 1,  # the application name of the tests' other sessions
     "tests/harness": 1,  # what the proof of a soak says
     "tests/machine": 2,  # what the proof of a soak says
     "tests/streaming": 4,  # names of endpoints and their tables, and a login
-    "tests/support": 6,  # the system's user, and the application name of other sessions
+    "tests/support": 5,  # the system's user
     "tests/unit": 8,  # the system's user, a login, and the pattern below
     "tests/verdict": 2,  # rules as docs/verdicts has them
 }
@@ -255,6 +257,17 @@ def test_the_package_does_not_grow():
     assert lines() <= LINES, (
         "a second way of doing a thing is a debt: change the first one so that it serves both"
     )
+
+
+def test_what_a_test_needs_of_a_server_is_known():
+    """A name that is unknown shows only where a test runs on a SQL Server."""
+    marks = (
+        mark
+        for file in (ROOT / "tests").rglob("*.py")
+        for mark in re.findall(r"mark\.needs\(([^)]*)\)", file.read_text())
+    )
+    needed = {name for mark in marks for name in re.findall(r'"(\w+)"', mark)}
+    assert needed - {each.name for each in fields(Abilities)} == set()
 
 
 def test_a_circle_is_found():
