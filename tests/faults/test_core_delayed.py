@@ -59,8 +59,9 @@ def put(engine, waiting, text, body="'b'", *, minutes=0.0):
         "sqlserver": f"DATEADD(second, -{seconds}, GETUTCDATE())",
     }
     quoted = text.replace("'", "''")
+    sent = {"postgresql": body, "sqlserver": f"CAST({body} AS varbinary(max))"}[engine.name]
     engine.execute(
-        f"INSERT INTO {waiting.quoted} (headers, body, due) VALUES (N'{quoted}', {body}, {due[engine.name]})"
+        f"INSERT INTO {waiting.quoted} (headers, body, due) VALUES (N'{quoted}', {sent}, {due[engine.name]})"
     )
 
 
