@@ -56,7 +56,7 @@ def put(engine, waiting, text, body="'b'", *, minutes=0.0):
     seconds = round(60 * minutes)
     due = {
         "postgresql": f"now() AT TIME ZONE 'UTC' - interval '{seconds} seconds'",
-        "sqlserver": f"DATEADD(second, -{seconds}, GETUTCDATE())",
+        "sqlserver": f"DATEADD(second, {-seconds}, GETUTCDATE())",
     }
     quoted = text.replace("'", "''")
     sent = {"postgresql": body, "sqlserver": f"CAST({body} AS varbinary(max))"}[engine.name]

@@ -106,7 +106,7 @@ class OutboxRows:
         seconds = int(age.total_seconds())
         return {
             "postgresql": f"now() AT TIME ZONE 'UTC' - interval '{seconds} seconds'",
-            "sqlserver": f"DATEADD(second, -{seconds}, GETUTCDATE())",
+            "sqlserver": f"DATEADD(second, {-seconds}, GETUTCDATE())",
         }[self.engine.name]
 
     def _quoted(self, columns: str) -> str:
