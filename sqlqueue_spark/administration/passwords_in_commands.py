@@ -78,10 +78,14 @@ def _overwrite(secret: str) -> None:
             at += len(word) + 1
 
 
-def with_password(options: ConnectionOptions, command: Callable[[ConnectionOptions], T], place: str) -> T:
+def with_password(
+    options: ConnectionOptions,
+    command: Callable[[ConnectionOptions], T],
+    place: Callable[[ConnectionOptions], str],
+) -> T:
     """Run a command. A user at a terminal is asked for the password that its options lack.
 
-    :param place: which server that is.
+    :param place: says for which server that is.
     """
     try:
         return command(options)
@@ -89,5 +93,5 @@ def with_password(options: ConnectionOptions, command: Callable[[ConnectionOptio
         if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):  # there is no user to ask
             raise
     who = f" of {options.user}" if options.user else ""
-    password = click.prompt(plain(f"Password{who}{place}"), hide_input=True, err=True)
+    password = click.prompt(plain(f"Password{who}{place(options)}"), hide_input=True, err=True)
     return command(replace(options, password=password))

@@ -222,7 +222,7 @@ def _connected(names: Decorator, *, required: bool = True) -> Decorator:
             with words():
                 for queue in (*given.get("queues", ()), *filter(None, [given.get("queue")])):
                     Address.parse(queue, legacy=parsed.legacy_addresses, quoted=True)
-            return with_password(parsed, lambda its: command(options=its, **others), place(parsed))
+            return with_password(parsed, lambda its: command(options=its, **others), place)
 
         return options(with_options)
 

@@ -287,8 +287,8 @@ def test_what_cannot_be_a_destination_says_why(postgresql):
         r"The queue address 'a@b@c@d' cannot be read after the first '@'; .*",
         (
             r"There is no queue table orders@\[WEB-07\], for which they have failed; create it with: "
-            r"sqlqueue create 'orders@WEB-07', or, where 'WEB-07' is a machine .* say --legacy-addresses; a "
-            r"queue on another server is out of reach\."
+            r"sqlqueue create 'orders@\[WEB-07\]', or, where 'WEB-07' is a machine .* say "
+            r"--legacy-addresses; a queue on another server is out of reach\."
         ),
         r"The queue orders@\[public\]@\[elsewhere\] lies in database 'elsewhere' but the url leads to .*",
         r"Nothing is changed in the table other@.* \(of postgres\): it has no column .* as a queue has it;.*",

@@ -13,6 +13,7 @@ from sqlqueue_spark.cli import main
 from tests.support import death_steps
 from tests.support.driver import at_step
 from tests.support.drivers import death
+from tests.support.engines import with_catalog
 from tests.support.messages import row_id, row_ids
 from tests.support.proxy import proxied
 from tests.support.sending import steps
@@ -61,7 +62,8 @@ def test_what_is_not_known_is_said(postgresql, lines, heard):
     assert (
         "The first 10 lines are done; send the rest with --skip 10. Whether lines 11 to 20 were sent too is "
         "not known, because the connection was lost when they were committed: before you send them again, "
-        f"look for the first of them with: sqlqueue peek --id {row_id(10)} 'orders', and ask its receivers.\n"
+        f"look for the first of them with: sqlqueue peek --id {row_id(10)} "
+        f"'{with_catalog(postgresql, 'orders')}', and ask its receivers.\n"
     ) in broken.stderr
     looked = CliRunner().invoke(
         main, ["peek", "--id", str(row_id(10)), "orders", "--json", "--url", postgresql.url]

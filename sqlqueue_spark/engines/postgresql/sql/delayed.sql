@@ -91,7 +91,7 @@ ORDER BY d.due, d.ctid
 
 -- name: delayed_headers
 -- Returns the headers of messages that delayed_due has locked.
-SELECT ctid::text, id::text, coalesce(headers, NULL::text)
+SELECT ctid::text, id::text, coalesce(headers, NULL::text)::text
 FROM ONLY {delayed}
 WHERE ctid = ANY (:rows::tid[])
 
@@ -107,7 +107,8 @@ WITH moved AS (
     USING unnest(:rows::tid[], :ids::uuid[], :kept::int[], :rests::text[]) WITH ORDINALITY
         AS m (place, new_id, kept, rest, number)
     WHERE d.ctid = m.place
-    RETURNING m.number, m.new_id, left(coalesce(d.headers, NULL::text), m.kept) || m.rest AS headers, d.body
+    RETURNING m.number, m.new_id, d.body,
+        left(coalesce(d.headers, NULL::text)::text, m.kept) || m.rest AS headers
 ), sent AS (
     INSERT INTO {queue} (id, headers, body)
     SELECT new_id, headers, coalesce(body, ''::bytea)

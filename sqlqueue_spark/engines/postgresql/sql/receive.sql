@@ -7,8 +7,9 @@ SELECT max(seq)::bigint FROM ONLY {queue}
 
 -- shared: row_bytes
 -- coalesce refuses two types that no column can have: an owner may make a body text, or headers bytes, under
--- a session that has opened the queue, and the bytes of its messages would be others without an error.
-octet_length(coalesce(headers, ''::text)) + octet_length(coalesce(body, ''::bytea))
+-- a session that has opened the queue, and the bytes of its messages would be others without an error. Of a
+-- varchar coalesce makes a varchar, for which others may have made a function.
+octet_length(coalesce(headers, ''::text)::text) + octet_length(coalesce(body, ''::bytea))
 
 -- name: claim
 -- Locks the next rows in seq order.
@@ -224,7 +225,7 @@ FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last) CROSS JOIN
 SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text,
     CASE WHEN q.expires <= '9999-12-31 23:59:59.999999'
         THEN greatest(q.expires::timestamp, '0001-01-01') END,
-    coalesce(q.headers, NULL::text), coalesce(q.body, NULL::bytea)
+    coalesce(q.headers, NULL::text)::text, coalesce(q.body, NULL::bytea)
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (
     SELECT seq, id, expires, headers, body
