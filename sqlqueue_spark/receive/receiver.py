@@ -218,7 +218,8 @@ class Receiver:
         except ConnectionLost as error:
             log.warning("claim_lost queue=%s rows=%d: %s", self._pool.title, held.count, error)
             held.release()
-            self._scanner.give_up_ahead()
+            if error.deadlock:  # the other session waits for all that is claimed
+                self._scanner.give_up_ahead()
             self._scanner.look_from_start_next()
             raise
         except SqlQueueError as error:

@@ -32,8 +32,6 @@ class Column(NamedTuple):
     type: str
     nullable: bool
     computed: bool
-    #: Whether the server fills it where a row leaves it out.
-    given: bool = True
 
 
 class Misfit(NamedTuple):
@@ -67,6 +65,8 @@ class QueueTable:
     keeps_skipped: bool = False
     #: The name of that database as its server spells it; None where it is the connection's own database.
     foreign: str | None = None
+    #: Whether rows may have no number: it may be NULL, and the server fills it by nothing.
+    numberless: bool = False
 
     @property
     def address(self) -> str:
@@ -130,7 +130,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
     if not rows:  # also where it has just been dropped
         return None
     schema, name, object_id, _ = found[0]
-    columns = tuple(Column(*row) for row in rows)
+    columns = tuple(Column(*row[:4]) for row in rows)
     dues = [column.name for column in columns if column.name.lower() == "due"]
     spelled = spelled or catalog
     return QueueTable(
@@ -143,6 +143,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         database=catalog,
         read_only=bool(read_only),
         foreign=None if spelled == database else spelled,
+        numberless=any(row[0].lower() in _NUMBERS and row[2] and not row[4] for row in rows),
     )
 
 
@@ -193,7 +194,7 @@ def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[
         elif found.type not in allowed and kind not in allowed:
             message = f"The column {name} of {table.name} is {found.type}, not {told}; {_ANEW}."
             yield Misfit(message, unusable=kind in CONTENT.get(name.lower(), ()))
-        elif name.lower() in _NUMBERS and found.nullable and not found.given:
+        elif name.lower() in _NUMBERS and table.numberless:
             why = f"{name} may be NULL and nothing fills it, and no receiver sees a row without a number"
             message = f"The rows of {table.name} may have no number: {why}; make it an identity, or {_ANEW}."
             yield Misfit(message, unusable=True)

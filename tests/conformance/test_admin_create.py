@@ -30,20 +30,20 @@ HOSTILE = [
 NEEDED_BY = {"]": "quotes_brackets", "'": "doubles_brackets_only", '"': "doubles_brackets_only"}
 CLASSIC = {
     "postgresql": [
-        Column("id", "uuid", False, False, False),
-        Column("expires", "timestamp without time zone", True, False, False),
-        Column("headers", "text", False, False, False),
-        Column("body", "bytea", True, False, False),
+        Column("id", "uuid", False, False),
+        Column("expires", "timestamp without time zone", True, False),
+        Column("headers", "text", False, False),
+        Column("body", "bytea", True, False),
         Column("seq", "bigint", False, False),
     ],
     "sqlserver": [
-        Column("Id", "uniqueidentifier", False, False, False),
-        Column("CorrelationId", "varchar", True, False, False),
-        Column("ReplyToAddress", "varchar", True, False, False),
-        Column("Recoverable", "bit", False, False, False),
-        Column("Expires", "datetime", True, False, False),
-        Column("Headers", "nvarchar(max)", False, False, False),
-        Column("Body", "varbinary(max)", True, False, False),
+        Column("Id", "uniqueidentifier", False, False),
+        Column("CorrelationId", "varchar", True, False),
+        Column("ReplyToAddress", "varchar", True, False),
+        Column("Recoverable", "bit", False, False),
+        Column("Expires", "datetime", True, False),
+        Column("Headers", "nvarchar(max)", False, False),
+        Column("Body", "varbinary(max)", True, False),
         Column("RowVersion", "bigint", False, False),
     ],
 }

@@ -75,7 +75,7 @@ def test_a_checkpoint_of_another_queue_is_refused(spark, postgresql, tmp_path):
 def test_a_queue_that_is_not_there_is_refused(spark, postgresql, tmp_path):
     assert refusal(lambda: stream(spark, postgresql, postgresql.queue("nowhere"))) == (
         "There is no queue table nowhere@[public] in this database; create it with: sqlqueue create "
-        "'nowhere@[public]', or correct the queue name or its schema."
+        "'nowhere', or correct the queue name or its schema."
     )
 
 

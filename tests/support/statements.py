@@ -113,7 +113,7 @@ CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
 STORAGE = Answer("is_read_committed_snapshot_on", "bb", [[0, 0]])
 VERSIONS_IN_A_HEAP = Answer("is_read_committed_snapshot_on", "bb", [[1, 1]])
 IDENTITY = Answer("t.create_date", "wwiw", [["dbo", "orders", 77, NOW]])
-TABLE_COLUMNS = Answer("c.is_computed", "wwbb", [[each.name, each.type, 1, 0] for each in COLUMNS])
+TABLE_COLUMNS = Answer("c.is_computed", "wwbbb", [[each.name, each.type, 1, 0, 1] for each in COLUMNS])
 FOUND = Answer("AS bytes", "ibib", [[5, 0, 700, 1], [6, 1, 700, 0]])
 FOUND_IN_ANY_ORDER = Answer("AS bytes", "ibib", [[6, 1, 700, 0], [5, 0, 700, 0]])
 #: A heap whose index on RowVersion is there, or serves only part of its rows.

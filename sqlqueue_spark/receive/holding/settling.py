@@ -70,7 +70,9 @@ class OpenClaim(NextBatch):
             nonlocal told, deadlocks
             deadlocks += isinstance(error, TryAgain) and error.deadlock
             if deadlocks > 1:
-                raise ConnectionLost(str(error)) from error
+                lost = ConnectionLost(str(error))
+                lost.deadlock = True
+                raise lost from error
             if not told and may_go_away(error):
                 log.warning("settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
                             queue, self.count, error)  # fmt: skip
