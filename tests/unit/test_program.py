@@ -53,7 +53,7 @@ def refused(monkeypatch):
     [
         (
             '[sink]\npath = "x"',
-            "The configuration {file} has no section [sink]; there are [source], [delta].",
+            "The configuration {file} has a section [sink]; this job knows only [source], [delta].",
         ),
         (
             'queue = "orders"',
@@ -78,7 +78,7 @@ def refused(monkeypatch):
         ),
         (
             '[[sink]]\nqueue = "orders"',
-            "The configuration {file} has no section [sink]; there are [source], [delta].",
+            "The configuration {file} has a section [sink]; this job knows only [source], [delta].",
         ),
         (
             '[[source]]\nqueue = "orders"',

@@ -67,7 +67,7 @@ def _load(sections: dict[str, dict[str, str]], config: Path) -> None:
                 f"The {where} has a list in the place of the section [{name}]; write [{name}] once."
             )
         if name not in sections and (isinstance(values, dict) or is_tables):
-            raise ConfigurationError(f"The {where} has no section [{name}]; there are {known}.")
+            raise ConfigurationError(f"The {where} has a section [{name}]; this job knows only {known}.")
         if not isinstance(values, dict):
             raise ConfigurationError(
                 f"The key {name} of the {where} stands in no section; put it below one of {known}."
