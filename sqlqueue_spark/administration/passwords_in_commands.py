@@ -78,7 +78,7 @@ def _overwrite(secret: str) -> None:
             at += len(word) + 1
 
 
-def with_password(
+def asking_for_password(
     options: ConnectionOptions,
     command: Callable[[ConnectionOptions], T],
     place: Callable[[ConnectionOptions], str],

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sqlqueue_spark.administration.completion import CONNECTION, connection_given, endpoint_names, queue_names
-from sqlqueue_spark.administration.passwords_in_commands import checked, with_password
+from sqlqueue_spark.administration.passwords_in_commands import asking_for_password, checked
 from sqlqueue_spark.cli import output
 from sqlqueue_spark.cli.exit_codes import DEBUG
 from sqlqueue_spark.engines.hosts import hosts
@@ -222,7 +222,7 @@ def _connected(names: Decorator, *, required: bool = True) -> Decorator:
             with words():
                 for queue in (*given.get("queues", ()), *filter(None, [given.get("queue")])):
                     Address.parse(queue, legacy=parsed.legacy_addresses, quoted=True)
-            return with_password(parsed, lambda its: command(options=its, **others), place)
+            return asking_for_password(parsed, lambda its: command(options=its, **others), place)
 
         return options(with_options)
 

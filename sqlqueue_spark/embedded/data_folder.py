@@ -132,7 +132,9 @@ def whole_path(folder: Path) -> Path:
     try:
         return folder.expanduser().absolute()
     except (RuntimeError, OSError) as error:
-        raise ConfigurationError(f"The folder {folder} cannot be found ({error}); name another.") from error
+        raise ConfigurationError(
+            f"The folder {folder} cannot be found ({error}); name another with --folder."
+        ) from error
 
 
 def check_way(folder: Path) -> None:

@@ -19,8 +19,6 @@ _TEXTS = {"text", "character varying", "character", "varchar", "nvarchar", "char
 _DOCUMENTS = {"json", "jsonb", "xml"}
 #: What a message is made of, and types with which each is never what it should be: the server converts them.
 CONTENT = {"headers": _BYTES | _DOCUMENTS, "body": _TEXTS | _DOCUMENTS}
-#: The columns that number a queue's rows.
-_NUMBERS = {"seq", "rowversion"}
 #: Columns that some generations of queue tables lack; a missing one is read as NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 #: What to do with a misshapen table.
@@ -65,8 +63,8 @@ class QueueTable:
     keeps_skipped: bool = False
     #: The name of that database as its server spells it; None where it is the connection's own database.
     foreign: str | None = None
-    #: Whether rows may have no number: it may be NULL, and the server fills it by nothing.
-    numberless: bool = False
+    #: The column of numbers that may be NULL and that the server fills by nothing; None where there is none.
+    numberless: str | None = None
 
     @property
     def address(self) -> str:
@@ -131,6 +129,8 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         return None
     schema, name, object_id, _ = found[0]
     columns = tuple(Column(*row[:4]) for row in rows)
+    number = dialect.row_version.lower()
+    unfilled = [name for name, _, null, _, filled in rows if name.lower() == number and null and not filled]
     dues = [column.name for column in columns if column.name.lower() == "due"]
     spelled = spelled or catalog
     return QueueTable(
@@ -143,7 +143,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         database=catalog,
         read_only=bool(read_only),
         foreign=None if spelled == database else spelled,
-        numberless=any(row[0].lower() in _NUMBERS and row[2] and not row[4] for row in rows),
+        numberless=unfilled[0] if unfilled else None,
     )
 
 
@@ -194,7 +194,7 @@ def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[
         elif found.type not in allowed and kind not in allowed:
             message = f"The column {name} of {table.name} is {found.type}, not {told}; {_ANEW}."
             yield Misfit(message, unusable=kind in CONTENT.get(name.lower(), ()))
-        elif name.lower() in _NUMBERS and table.numberless:
+        elif table.numberless is not None and name.lower() == table.numberless.lower():
             why = f"{name} may be NULL and nothing fills it, and no receiver sees a row without a number"
             message = f"The rows of {table.name} may have no number: {why}; make it an identity, or {_ANEW}."
             yield Misfit(message, unusable=True)

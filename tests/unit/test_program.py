@@ -147,7 +147,7 @@ def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
 
 def test_a_configuration_that_cannot_be_read_is_refused(refused):
     file = "/proc/self/mem"  # on Linux; its first bytes belong to no one
-    said = "is not valid TOML ([Errno 5] Input/output error); correct it."
+    said = "cannot be read ([Errno 5] Input/output error); name another file."
     assert refused("--config", file) == f"Error: The configuration {file} {said}\n"
 
 

@@ -357,7 +357,10 @@ def test_a_folder_that_cannot_be_made_is_said(folder):
 
 
 def test_a_folder_below_the_home_of_no_user_is_said():
-    said = "The folder ~nosuchuser/x cannot be found (Could not determine home directory.); name another."
+    said = (
+        "The folder ~nosuchuser/x cannot be found (Could not determine home directory.); name another with "
+        "--folder."
+    )
     assert run(Path("~nosuchuser/x"), "status") == (1, "", f"Error: {said}\n")
 
 

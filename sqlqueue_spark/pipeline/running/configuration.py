@@ -57,7 +57,9 @@ def _load(sections: dict[str, dict[str, str]], config: Path) -> None:
     try:
         # Windows' editors write a byte-order mark.
         loaded = tomllib.loads(config.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:  # it cannot be read, or is no TOML, or no UTF-8
+    except OSError as error:
+        raise ConfigurationError(f"The {where} cannot be read ({error}); name another file.") from error
+    except ValueError as error:  # it is no TOML, or no UTF-8
         raise ConfigurationError(f"The {where} is not valid TOML ({error}); correct it.") from error
     for name, values in loaded.items():
         # TOML makes this of [[name]].

@@ -11,7 +11,7 @@ from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, nothing_passes_on
-from sqlqueue_spark.send.deliver.subscribed_queues import check_subscriptions
+from sqlqueue_spark.send.deliver.subscribed_queues import SubscribedQueues
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -55,7 +55,7 @@ def check_named(routes: Routes, *, received: bool) -> None:
             rights.check(connection, found.table, rights.SENDER)
         targets[place.target] = None
     if places.away.publish:
-        check_subscriptions(routes)
+        SubscribedQueues(routes).check()
     for target in targets if places.home.uses_outbox else ():
         OutboxTable.of_sink(routes.connected(target), places.at(target)).rehearse()
 
@@ -112,7 +112,7 @@ def prepare(
             routes = Routes(destinations, connected, down=set(down or ()) if wait else None)
             _find(routes, addresses, stores=columns.outcomes and options.transaction_mode != ATOMIC)
             if columns.events or options.publish:
-                _look(routes, Target.of(routes.places.away), lambda: check_subscriptions(routes))
+                _look(routes, Target.of(routes.places.away), SubscribedQueues(routes).check)
             for target in destinations.databases() if columns.delays else ():
                 routes.later(target)
             if columns.tells_rows:  # what becomes of them is known at home, and their addresses may name it

@@ -32,6 +32,19 @@ class SubscribedQueues:
         #: What stands as the address of a subscriber and is none.
         self._left_out: set[str] = set()
 
+    def check(self) -> None:
+        """:raises QueueError: there is no table of subscriptions; the text says how to create it."""
+        routes, options = self._routes, self._routes.places.away
+        target = Target.of(options)
+
+        def look() -> bool:
+            _table(connection, options).check()
+            return True
+
+        if not routes.destinations.knows(HAS_SUBSCRIPTIONS, target):
+            connection = routes.connected(target)
+            routes.destinations.is_known(HAS_SUBSCRIPTIONS, connection, look)
+
     def of(self, topics: Collection[str], places: Places) -> dict[str, list[str]]:
         """The addresses that have subscribed to each of these types, one for each table.
 
@@ -98,20 +111,6 @@ class SubscribedQueues:
                 "unsubscribe, or set the option errorQueue, and only its copies go there."
             ) from found
         return place
-
-
-def check_subscriptions(routes: Routes) -> None:
-    """:raises QueueError: there is no table of subscriptions; the text says how to create it."""
-    options = routes.places.away
-    target = Target.of(options)
-
-    def look() -> bool:
-        _table(connection, options).check()
-        return True
-
-    if not routes.destinations.knows(HAS_SUBSCRIPTIONS, target):
-        connection = routes.connected(target)
-        routes.destinations.is_known(HAS_SUBSCRIPTIONS, connection, look)
 
 
 def _table(connection: Connection, options: SinkOptions) -> SubscriptionTable:
