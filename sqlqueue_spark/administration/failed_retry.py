@@ -167,7 +167,7 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     table = error_queue.options.naming(connection.dialect).table(address)
     find = queue_table.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
     if (found := find(connection, table)) is None:
-        named = table.to_address(quoted=connection.dialect.quoted_addresses)
+        named = connection.dialect.address(table)
         machine = (  # as the oldest senders have written it
             f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; "
             "a queue on another server is out of reach"

@@ -78,8 +78,8 @@ def list_(
     messages that ServiceControl had retried. All headers of the queue are read, but no bodies. Nothing is
     locked. With --json each line is a row, and the last lines are the counts.
     """
-    naming = options.naming(Target.of(options).dialect)
-    named = naming.table(queue).to_address(quoted=naming.quoted_addresses)
+    dialect = Target.of(options).dialect
+    named = dialect.address(options.naming(dialect).table(queue))
     summary, count, shown = failed_output.Summary(named), 0, list[ErrorRow]()
     most = limit if limit is not None else HIGHEST if json_ else _LISTED
     with progress.bar(None, " rows", lines=json_) as bar:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind
 from sqlqueue_spark.engines.statements import Parameters
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import RowSet
 
@@ -62,6 +63,10 @@ class Dialect(Database, ABC):
     @abstractmethod
     def speaks(self, url: str) -> bool:
         """Whether a URL or connection string is one of this engine's."""
+
+    def address(self, table: Table) -> str:
+        """A table's address as people write it, and as it stands in the column ``Queue``."""
+        return table.to_address(quoted=self.quoted_addresses)
 
     def has_queue_columns(self, columns: Iterable[str]) -> bool:
         """Whether a table with these columns is a queue's; it may have others, also one named ``due``."""

@@ -265,7 +265,7 @@ def missing(connection: Connection, table: Table, where: str, what: str) -> Queu
     near = [str(replace(each, catalog=table.catalog)) for each, kind in kinds.items() if kind == "table"]
     but = f", but there is {' and '.join(near)}" if near else ""
     short = "@" not in table.table and table == replace(here, schema=connection.dialect.default_schema)
-    named = table.table if short else table.to_address(quoted=connection.dialect.quoted_addresses)
+    named = table.table if short else connection.dialect.address(table)
     return QueueError(
         f"There is no queue table {table} {where}{but}; create it with: sqlqueue create "
         f"{for_shell(named)}, or correct {what} or its schema."

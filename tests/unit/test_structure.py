@@ -27,7 +27,7 @@ MODULES_AT_THE_TOP = 8
 MODULES_IN_A_FOLDER = 20
 LARGE_FOLDERS: dict[str, int] = {}
 #: Lines of Python and SQL in the package.
-LINES = 37_266
+LINES = 37_265
 
 #: Ruff (E501) looks at the lines of Python.
 LONGEST_LINE = 110

@@ -106,7 +106,7 @@ def _queue(connection: Connection, options: ConnectionOptions, address: str) -> 
         raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
     admin = QueueAdmin(connection, found.table, options)
     if wrong := [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]:
-        named = found.table.table.to_address(quoted=dialect.quoted_addresses)
+        named = dialect.address(found.table.table)
         raise Wrong(f"{wrong[0].message} See what to run with: sqlqueue inspect {for_shell(named)}")
     return found.table.name
 
@@ -123,7 +123,7 @@ def _rights(connection: Connection, options: ConnectionOptions, address: str, ro
         return f"{held.user} may {' and '.join(may)}{_lent(queue)}"
     lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
     script = f"sqlqueue script --engine {connection.dialect.name} --grants {shell_word(held.user)}"
-    named = queue.table.table.to_address(quoted=connection.dialect.quoted_addresses)
+    named = connection.dialect.address(queue.table.table)
     raise Wrong(
         f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); "
         f"have an administrator run what this prints: {script} --role {asked[0]} "

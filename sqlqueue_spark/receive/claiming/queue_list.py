@@ -131,8 +131,3 @@ def _left_alone(
 
 def _listed(options: SourceOptions) -> tuple[str, ...]:
     return options.queues if options.queue is None else (options.queue,)
-
-
-def shown(connection: Connection, table: Table) -> str:
-    """A table's address as people write it, and as it stands in the column ``Queue``."""
-    return table.to_address(quoted=connection.dialect.quoted_addresses)

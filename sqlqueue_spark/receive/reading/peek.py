@@ -11,7 +11,7 @@ from sqlqueue_spark.errors import NoRight, TryAgain
 from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.receive.claiming.queue_list import opened, shown
+from sqlqueue_spark.receive.claiming.queue_list import opened
 from sqlqueue_spark.receive.reading.slices import Slice, Task, slice_count
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
@@ -120,7 +120,7 @@ def _ranges(queue: Queue, options: SourceOptions) -> list[Task]:
     pieces = max(slice_count(width, options), -(-width // _WIDEST))
     firsts = [there.first + width * piece // pieces for piece in range(pieces + 1)]
     statement = queues.read_statement(queue.connection.dialect, queue.table, "read_unexpired")
-    address = shown(queue.connection, queue.table.table) if options.several else ""
+    address = queue.connection.dialect.address(queue.table.table) if options.several else ""
     return [
         (Slice(statement=statement, queue=queue.name, rows=RowSet([(first, end - 1)]), address=address),)
         for first, end in pairwise(firsts)

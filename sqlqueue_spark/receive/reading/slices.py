@@ -10,7 +10,6 @@ from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import QueueRows
-from sqlqueue_spark.receive.claiming.queue_list import shown
 from sqlqueue_spark.receive.reading.first_reading import Asking
 from sqlqueue_spark.row_set import RowSet, balanced, bounded
 from sqlqueue_spark.tables.queues import read_statement
@@ -89,7 +88,7 @@ def tasks_of(
             statement=read_statement(dialect, table, "take" if take else "read", kept),
             queue=part.name,
             rows=part.live,
-            address=shown(part.queue.connection, table.table) if options.several else "",
+            address=part.queue.connection.dialect.address(table.table) if options.several else "",
             witnesses=part.witnesses,
         )
         whole.append((its, part.sizes))

@@ -184,7 +184,7 @@ class StageTable(BaseTable):
         table = Table.from_text(destination)
         owner = replace(table, table=table.table.removesuffix(DELAYED))
         create = "create" if owner == table else "delayed create"
-        pasted = for_shell(owner.to_address(quoted=self.connection.dialect.quoted_addresses))
+        pasted = for_shell(self.connection.dialect.address(owner))
         left, then = f"wait on the stage {self.table}", "start the stream"
         if self.error_queue is not None:
             left, then = f"go to {self.error_queue}", "put them back"
